@@ -1,0 +1,32 @@
+# `make serve` and `make test` do all set-up themselves; see scripts/setup.
+BIN := .venv/bin
+
+.PHONY: serve test check format bench clean
+
+serve: .venv/ready
+	@exec $(BIN)/petri serve
+
+test: .venv/ready-dev
+	$(BIN)/pytest -q
+
+check: .venv/ready-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q -m "not slow"
+
+format: .venv/ready-dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/ready-dev
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.venv/ready: requirements.txt pyproject.toml scripts/setup
+	scripts/setup serve
+
+.venv/ready-dev: requirements-dev.txt pyproject.toml scripts/setup
+	scripts/setup dev

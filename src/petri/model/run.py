@@ -1,0 +1,89 @@
+"""A run: one exec, from what was asked to how it ended."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from petri.model.lifecycle import RunState
+from petri.model.sandbox import NOBODY, Asker
+
+Stream = Literal["stdout", "stderr"]
+Form = Literal["filename", "command", "code"]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to run, fully decided: nothing in here needs another look at the request."""
+
+    argv: tuple[str, ...]
+    cwd: str
+    """An absolute path inside the cell."""
+    timeout_s: float
+    env: Mapping[str, str] = field(default_factory=dict)
+    stdin: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a run cost."""
+
+    cpu_ms: float
+    peak_memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the command did. Exactly one of `exit_code` and `signal` is set, unless we ended it."""
+
+    duration_ms: float
+    usage: Usage
+    exit_code: int | None = None
+    signal: int | None = None
+    timed_out: bool = False
+    oom_killed: bool = False
+    cancelled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What was kept of one output stream."""
+
+    total_bytes: int = 0
+    """What the command wrote."""
+    kept_bytes: int = 0
+    """What is on disk: less than `total_bytes` only past the limit on kept output."""
+    digest: str = ""
+    """BLAKE3 of the kept bytes."""
+
+
+NOTHING_KEPT = Kept()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One row of the ledger. Times are seconds since the epoch."""
+
+    id: str
+    sandbox_id: str
+    tenant: str
+    form: Form
+    said: str
+    """The filename, command line or code as the caller gave it."""
+    argv: tuple[str, ...]
+    cwd: str
+    timeout_s: float
+    engine: str
+    asked_at: float
+    asker: Asker = NOBODY
+    language: str | None = None
+    env_names: tuple[str, ...] = ()
+    """Names only: values may be secrets, and the ledger is for ever."""
+    stdin_bytes: int = 0
+    state: RunState = RunState.QUEUED
+    started_at: float | None = None
+    ended_at: float | None = None
+    outcome: Outcome | None = None
+    stdout: Kept = NOTHING_KEPT
+    stderr: Kept = NOTHING_KEPT
+    failure: str | None = None
+    """Why the engine, not the command, failed."""

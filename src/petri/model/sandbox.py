@@ -1,0 +1,67 @@
+"""A sandbox: a tenant's workspace, its policy, and where it is in its life."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from petri.model.lifecycle import State
+
+Lifetime = Literal["persistent", "ephemeral"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a run may use at most."""
+
+    cpus: float
+    memory_bytes: int
+    processes: int
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asked: what the caller says of itself, and the key that vouches for the request."""
+
+    created_by: str | None = None
+    agent: str | None = None
+    key_name: str | None = None
+
+
+NOBODY = Asker()
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """One row of the ledger. Times are seconds since the epoch."""
+
+    id: str
+    tenant: str
+    language: str
+    engine: str
+    lifetime: Lifetime
+    limits: Limits
+    created_at: float
+    last_active_at: float
+    name: str | None = None
+    state: State = State.CREATING
+    generation: int = 0
+    """Rises with every change of state; a change names the one it expects."""
+    number: int = 0
+    """Counts up and is never used twice. As root, the sandbox's host uid follows from it."""
+    ttl_s: float | None = None
+    idle_s: float | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    asker: Asker = NOBODY
+    ended_at: float | None = None
+    ended_because: str | None = None
+
+    def expiry(self) -> tuple[float, str] | None:
+        """Return when this sandbox ends by itself and why (`ttl` or `idle`), or None if never."""
+        ends = []
+        if self.ttl_s is not None:
+            ends.append((self.created_at + self.ttl_s, "ttl"))
+        if self.idle_s is not None:
+            ends.append((self.last_active_at + self.idle_s, "idle"))
+        return min(ends, default=None)

@@ -1,0 +1,489 @@
+"""The v1 HTTP contract: what travels between a caller and Petri, as types.
+
+Shared by `api` and `sdk`; imports neither. Requests are strict: an unknown field, a string where a
+number belongs, or a field this release does not build yet is refused by name, never ignored.
+"""
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+MAX_ARGUMENT_BYTES = 131_071
+"""Linux refuses a single argument or variable of 128 KiB or more (MAX_ARG_STRLEN)."""
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def _argument(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("contains a NUL character, which no program argument can hold")
+    if len(text.encode()) > MAX_ARGUMENT_BYTES:
+        raise ValueError(
+            f"is {len(text.encode())} bytes; one argument holds {MAX_ARGUMENT_BYTES} at most: "
+            "upload it as a file and run that by `filename`"
+        )
+    return text
+
+
+def _printable(text: str) -> str:
+    if _CONTROL.search(text):
+        raise ValueError("contains a control character; use printable text")
+    return text
+
+
+def _environment(variables: dict[str, str]) -> dict[str, str]:
+    for name, value in variables.items():
+        if not _ENV_NAME.fullmatch(name):
+            raise ValueError(
+                f"{name[:80]!r} is not a variable name: letters, digits and _, not first a digit"
+            )
+        _argument(f"{name}={value}")
+    return variables
+
+
+Argument = Annotated[str, AfterValidator(_argument)]
+Label = Annotated[str, StringConstraints(min_length=1, max_length=256), AfterValidator(_printable)]
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+Environment = Annotated[dict[str, str], Field(max_length=512), AfterValidator(_environment)]
+Metadata = Annotated[dict[Label, Annotated[str, StringConstraints(max_length=4096)]], Field(max_length=64)]
+Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400, allow_inf_nan=False)]
+
+
+class Request(BaseModel):
+    """What a caller sends."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+class Answer(BaseModel):
+    """What Petri sends back. Fields may be added; clients ignore those they do not know."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+# ------------------------------------------------------------------------------------------- requests
+
+
+class LimitsRequest(Request):
+    """What each run may use at most. What is left out stays at the server's default."""
+
+    cpus: Annotated[float, Field(gt=0, le=1024, allow_inf_nan=False)] | None = None
+    """Processor time as a number of processors; 0.5 is half of one."""
+    memory_bytes: Annotated[int, Field(ge=16 * 2**20, le=2**50)] | None = None
+    """Memory and swap together, at least 16 MiB."""
+    processes: Annotated[int, Field(ge=4, le=1_000_000)] | None = None
+    """Processes and threads at one time."""
+    timeout_s: Seconds | None = None
+    """Wall time of a run that names no limit of its own."""
+    disk_bytes: None = None
+    """Not built yet: leave it out."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _unbuilt(cls, given: Any) -> Any:
+        return _refuse_unbuilt(given, {"disk_bytes": "limits on disk space are not enforced by this release"})
+
+
+class NetworkRequest(Request):
+    """What the code may reach. This release builds `none` only."""
+
+    mode: Literal["none"] = "none"
+    allow: Annotated[list[str], Field(max_length=0)] = []
+
+
+class CreateSandbox(Request):
+    """Body of `POST /v1/sandboxes`; everything is optional."""
+
+    language: Label = "python"
+    name: Name | None = None
+    """Unique among the live sandboxes of a tenant; creating with a name in use returns that sandbox."""
+    engine: Label | None = None
+    lifetime: Literal["persistent", "ephemeral"] = "persistent"
+    """`ephemeral`: the sandbox is gone, with everything, after its first exec."""
+    ttl_s: Seconds | None = None
+    """Ends the sandbox this long after it was created."""
+    idle_s: Seconds | None = None
+    """Ends the sandbox this long after it was last used."""
+    limits: LimitsRequest = LimitsRequest()
+    network: NetworkRequest = NetworkRequest()
+    env: Environment = {}
+    metadata: Metadata = {}
+    created_by: Label | None = None
+    agent: Label | None = None
+    image: None = None
+    """Not built yet: leave it out."""
+    from_snapshot: None = None
+    """Not built yet: leave it out."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _unbuilt(cls, given: Any) -> Any:
+        return _refuse_unbuilt(
+            given,
+            {
+                "image": "this release runs every sandbox on the host's own /usr",
+                "from_snapshot": "snapshots are not built yet; create an empty sandbox and upload files",
+            },
+        )
+
+
+class PatchSandbox(Request):
+    """Body of `PATCH /v1/sandboxes/{id}`: what is given changes, `null` clears where nothing may be set."""
+
+    name: Name | None = None
+    ttl_s: Seconds | None = None
+    idle_s: Seconds | None = None
+    limits: LimitsRequest | None = None
+    network: NetworkRequest | None = None
+    metadata: Metadata | None = None
+
+
+class ExecFields(Request):
+    """What every way of running something has in common."""
+
+    filename: Argument | None = None
+    """A file of the workspace; its ending says the language, else the sandbox's is used."""
+    command: Argument | Annotated[list[Argument], Field(min_length=1, max_length=10_000)] | None = None
+    """A string is run by `sh -c`; a list is run as it is."""
+    code: Argument | None = None
+    """Source text in `language`."""
+    language: Label | None = None
+    args: Annotated[list[Argument], Field(max_length=10_000)] = []
+    stdin: str | None = None
+    env: Environment = {}
+    cwd: Argument | None = None
+    """A folder of the workspace; default: its top."""
+    timeout_s: Seconds | None = None
+    timeout: Seconds | None = None
+    """Another name for `timeout_s`."""
+    engine: Label | None = None
+    network: NetworkRequest | None = None
+    keep: Literal["always"] = "always"
+    """What becomes of the files it wrote. This release builds `always` only."""
+    detach: Literal[False] = False
+    """Not built yet: leave it out, or stream with `Accept: text/event-stream`."""
+    created_by: Label | None = None
+    agent: Label | None = None
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "ExecFields":
+        forms = [name for name in ("filename", "command", "code") if getattr(self, name) is not None]
+        if len(forms) != 1:
+            given = " and ".join(forms) if forms else "none of them"
+            raise ValueError(
+                f"give exactly one of `filename`, `command` and `code`; this request has {given}"
+            )
+        if self.timeout_s is not None and self.timeout is not None:
+            raise ValueError("`timeout` is another name for `timeout_s`: give one of them")
+        return self
+
+
+class ExecRequest(ExecFields):
+    """Body of `POST /v1/sandboxes/{id}/exec`."""
+
+
+class Base64(Request):
+    """Bytes that are not text."""
+
+    base64: str
+
+
+class ExecOnce(ExecFields):
+    """Body of `POST /v1/exec`: files and command in, outcome out, nothing left."""
+
+    files: Annotated[dict[str, str | Base64], Field(max_length=10_000)] = {}
+    """Path → text, or → `{"base64": …}`."""
+    limits: LimitsRequest = LimitsRequest()
+
+
+def _refuse_unbuilt(given: Any, reasons: dict[str, str]) -> Any:
+    if isinstance(given, dict):
+        for name, reason in reasons.items():
+            if given.get(name) is not None:
+                raise ValueError(f"`{name}` is not built yet: {reason}")
+    return given
+
+
+# -------------------------------------------------------------------------------------------- answers
+
+
+class LimitsAnswer(Answer):
+    """What each run may use at most."""
+
+    cpus: float
+    memory_bytes: int
+    processes: int
+    timeout_s: float
+
+
+class NetworkAnswer(Answer):
+    """What the code may reach."""
+
+    mode: str = "none"
+    allow: list[str] = []
+
+
+class SandboxAnswer(Answer):
+    """A sandbox."""
+
+    id: str
+    name: str | None
+    language: str
+    state: str
+    engine: str
+    image: str | None
+    lifetime: str
+    created_at: str
+    last_active_at: str
+    expires_at: str | None
+    """When it ends by itself, if it does; `expires_because` says which limit comes first."""
+    expires_because: str | None
+    """`ttl` or `idle`."""
+    ended_at: str | None
+    ended_because: str | None
+    """`deleted`, `ttl`, `idle`, `ephemeral` or `broken`."""
+    ttl_s: float | None
+    idle_s: float | None
+    limits: LimitsAnswer
+    network: NetworkAnswer
+    env: dict[str, str]
+    metadata: dict[str, str]
+    created_by: str | None
+    agent: str | None
+    tree: str | None
+    """Address of its current files; null until trees are built."""
+    environment: str | None
+    """Address of its installed packages; null until environments are built."""
+
+
+class SandboxList(Answer):
+    """A page of sandboxes, newest first."""
+
+    sandboxes: list[SandboxAnswer]
+    next_cursor: str | None
+    """Pass as `cursor` for the next page; null on the last."""
+
+
+class FileAnswer(Answer):
+    """A file that was written."""
+
+    path: str
+    size: int
+    digest: str
+    """BLAKE3 of the content, in hex; also its ETag."""
+
+
+class FilesWritten(Answer):
+    """What an upload wrote."""
+
+    files: list[FileAnswer]
+    filename: str | None = None
+    """The path, when there was one file."""
+
+
+class EntryAnswer(Answer):
+    """One entry of a workspace."""
+
+    path: str
+    kind: str
+    """`file`, `folder`, `link` or `other`."""
+    size: int
+    mode: str
+    """Permission bits in octal, such as `0644`."""
+    modified_at: str
+    target: str | None = None
+    """Where a link points."""
+    path_base64: str | None = None
+    """The exact bytes of a path that is not UTF-8; `path` then shows `�` in their place."""
+
+
+class Listing(Answer):
+    """What is in a folder of the workspace."""
+
+    path: str
+    entries: list[EntryAnswer]
+    truncated: bool
+    """True when there is more than one answer holds; list a folder further down."""
+
+
+class UsageAnswer(Answer):
+    """What a run cost."""
+
+    cpu_ms: float
+    peak_memory_bytes: int
+
+
+class Changes(Answer):
+    """What a run did to the files."""
+
+    added: list[str]
+    modified: list[str]
+    deleted: list[str]
+
+
+class ExecAnswer(Answer):
+    """How a run ended; 200 whatever the exit code."""
+
+    run_id: str
+    sandbox_id: str
+    state: str
+    exit_code: int | None
+    """Null when a signal, the timeout or a cancellation ended it."""
+    signal: int | None
+    signal_name: str | None
+    timed_out: bool
+    oom_killed: bool
+    cancelled: bool
+    stdout: str
+    stderr: str
+    stdout_truncated: bool
+    stderr_truncated: bool
+    stdout_bytes: int
+    stderr_bytes: int
+    duration_ms: float
+    usage: UsageAnswer
+    tree_before: str | None
+    tree_after: str | None
+    changes: Changes | None
+    """Null until trees are built."""
+    environment: str | None
+    installed: list[str]
+
+
+class KeptAnswer(Answer):
+    """What is kept of an output stream."""
+
+    bytes: int
+    """What the command wrote."""
+    kept_bytes: int
+    """What is on disk, at `/v1/runs/{id}/stdout` or `/stderr`."""
+    digest: str
+    """BLAKE3 of the kept bytes."""
+
+
+class RunAnswer(Answer):
+    """A run on record: who, what, when, and how it ended."""
+
+    run_id: str
+    sandbox_id: str
+    state: str
+    """`queued`, `running`, `done`, `cancelled`, `failed` (by the engine) or `interrupted` (by a crash)."""
+    form: str
+    """`filename`, `command` or `code`."""
+    said: str
+    """The filename, command or code as it was given."""
+    argv: list[str]
+    cwd: str
+    language: str | None
+    engine: str
+    env_names: list[str]
+    stdin_bytes: int
+    timeout_s: float
+    created_by: str | None
+    agent: str | None
+    key_name: str | None
+    asked_at: str
+    started_at: str | None
+    ended_at: str | None
+    exit_code: int | None
+    signal: int | None
+    signal_name: str | None
+    timed_out: bool
+    oom_killed: bool
+    cancelled: bool
+    duration_ms: float | None
+    usage: UsageAnswer | None
+    stdout: KeptAnswer
+    stderr: KeptAnswer
+    failure: str | None
+    tree_before: str | None
+    tree_after: str | None
+    environment: str | None
+
+
+class RunList(Answer):
+    """A page of runs, newest first."""
+
+    runs: list[RunAnswer]
+    next_cursor: str | None
+
+
+class EventAnswer(Answer):
+    """One row of a sandbox's history."""
+
+    number: int
+    at: str
+    kind: str
+    run_id: str | None
+    detail: dict[str, Any]
+
+
+class EventList(Answer):
+    """A page of a sandbox's history, oldest first."""
+
+    events: list[EventAnswer]
+    next_cursor: str | None
+
+
+class LanguageAnswer(Answer):
+    """A language, and whether this host can run it."""
+
+    name: str
+    available: bool
+    version: str | None
+    endings: list[str]
+    needs: str | None
+    """What is missing, when it is not available."""
+
+
+class Languages(Answer):
+    """What this host can run."""
+
+    languages: list[LanguageAnswer]
+
+
+class LayerAnswer(Answer):
+    """One protective layer."""
+
+    name: str
+    on: bool
+    says: str
+    """What it does, or why it is off."""
+    remedy: str | None
+    """The command that would switch it on."""
+
+
+class Health(Answer):
+    """Whether Petri can run code, and what protects the host from it."""
+
+    status: str
+    """`ok`, or `refusing` when code cannot be run safely here."""
+    version: str
+    layers: list[LayerAnswer]
+
+
+class Metrics(Answer):
+    """Counts since the ledger began, and what is going on now."""
+
+    sandboxes: dict[str, int]
+    """By state."""
+    runs: dict[str, int]
+    """By state."""
+    running: int
+    waiting: int
+    uptime_s: float
+
+
+class Problem(Answer):
+    """An error, as RFC 9457 has it (`application/problem+json`)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    """Petri's own stable name for it."""
+    field: str | None = None
+    """The part of the request that was wrong."""
