@@ -7,7 +7,15 @@ number belongs, or a field this release does not build yet is refused by name, n
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 
 MAX_ARGUMENT_BYTES = 131_071
 """Linux refuses a single argument or variable of 128 KiB or more (MAX_ARG_STRLEN)."""
@@ -27,6 +35,25 @@ def _argument(text: str) -> str:
     return text
 
 
+def _unicode(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("contains half a surrogate pair, which is no text") from None
+    return text
+
+
+def _unbuilt(instead: str, *only: object) -> BeforeValidator:
+    """Refuse by name what the contract has and this release has not, but for the values in `only`."""
+
+    def refuse(given: object) -> object:
+        if given is None or any(given is each or given == each for each in only):
+            return given
+        raise ValueError(f"this is not built yet: {instead}")
+
+    return BeforeValidator(refuse)
+
+
 def _printable(text: str) -> str:
     if _CONTROL.search(text):
         raise ValueError("contains a control character; use printable text")
@@ -43,6 +70,7 @@ def _environment(variables: dict[str, str]) -> dict[str, str]:
     return variables
 
 
+Text = Annotated[str, AfterValidator(_unicode)]
 Argument = Annotated[str, AfterValidator(_argument)]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=256), AfterValidator(_printable)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
@@ -77,19 +105,14 @@ class LimitsRequest(Request):
     """Processes and threads at one time."""
     timeout_s: Seconds | None = None
     """Wall time of a run that names no limit of its own."""
-    disk_bytes: None = None
+    disk_bytes: Annotated[None, _unbuilt("this release does not limit disk space")] = None
     """Not built yet: leave it out."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _unbuilt(cls, given: Any) -> Any:
-        return _refuse_unbuilt(given, {"disk_bytes": "limits on disk space are not enforced by this release"})
 
 
 class NetworkRequest(Request):
     """What the code may reach. This release builds `none` only."""
 
-    mode: Literal["none"] = "none"
+    mode: Annotated[Literal["none"], _unbuilt("this release gives no network", "none")] = "none"
     allow: Annotated[list[str], Field(max_length=0)] = []
 
 
@@ -112,21 +135,10 @@ class CreateSandbox(Request):
     metadata: Metadata = {}
     created_by: Label | None = None
     agent: Label | None = None
-    image: None = None
+    image: Annotated[None, _unbuilt("this release runs every sandbox on the host's own /usr")] = None
     """Not built yet: leave it out."""
-    from_snapshot: None = None
+    from_snapshot: Annotated[None, _unbuilt("create an empty sandbox and upload files")] = None
     """Not built yet: leave it out."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _unbuilt(cls, given: Any) -> Any:
-        return _refuse_unbuilt(
-            given,
-            {
-                "image": "this release runs every sandbox on the host's own /usr",
-                "from_snapshot": "snapshots are not built yet; create an empty sandbox and upload files",
-            },
-        )
 
 
 class PatchSandbox(Request):
@@ -145,13 +157,13 @@ class ExecFields(Request):
 
     filename: Argument | None = None
     """A file of the workspace; its ending says the language, else the sandbox's is used."""
-    command: Argument | Annotated[list[Argument], Field(min_length=1, max_length=10_000)] | None = None
+    command: Argument | Annotated[list[Argument], Field(min_length=1, max_length=8_000)] | None = None
     """A string is run by `sh -c`; a list is run as it is."""
     code: Argument | None = None
     """Source text in `language`."""
     language: Label | None = None
-    args: Annotated[list[Argument], Field(max_length=10_000)] = []
-    stdin: str | None = None
+    args: Annotated[list[Argument], Field(max_length=8_000)] = []
+    stdin: Text | None = None
     env: Environment = {}
     cwd: Argument | None = None
     """A folder of the workspace; default: its top."""
@@ -160,9 +172,9 @@ class ExecFields(Request):
     """Another name for `timeout_s`."""
     engine: Label | None = None
     network: NetworkRequest | None = None
-    keep: Literal["always"] = "always"
+    keep: Annotated[Literal["always"], _unbuilt("this release keeps what runs write", "always")] = "always"
     """What becomes of the files it wrote. This release builds `always` only."""
-    detach: Literal[False] = False
+    detach: Annotated[Literal[False], _unbuilt("stream with `Accept: text/event-stream`", False)] = False
     """Not built yet: leave it out, or stream with `Accept: text/event-stream`."""
     created_by: Label | None = None
     agent: Label | None = None
@@ -187,23 +199,15 @@ class ExecRequest(ExecFields):
 class Base64(Request):
     """Bytes that are not text."""
 
-    base64: str
+    base64: Text
 
 
 class ExecOnce(ExecFields):
     """Body of `POST /v1/exec`: files and command in, outcome out, nothing left."""
 
-    files: Annotated[dict[str, str | Base64], Field(max_length=10_000)] = {}
+    files: Annotated[dict[Text, Text | Base64], Field(max_length=10_000)] = {}
     """Path → text, or → `{"base64": …}`."""
     limits: LimitsRequest = LimitsRequest()
-
-
-def _refuse_unbuilt(given: Any, reasons: dict[str, str]) -> Any:
-    if isinstance(given, dict):
-        for name, reason in reasons.items():
-            if given.get(name) is not None:
-                raise ValueError(f"`{name}` is not built yet: {reason}")
-    return given
 
 
 # -------------------------------------------------------------------------------------------- answers

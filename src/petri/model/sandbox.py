@@ -1,7 +1,7 @@
 """A sandbox: a tenant's workspace, its policy, and where it is in its life."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from petri.model.lifecycle import State
@@ -56,6 +56,10 @@ class Sandbox:
     asker: Asker = NOBODY
     ended_at: float | None = None
     ended_because: str | None = None
+
+    def used_at(self, at: float) -> "Sandbox":
+        """Return this sandbox as it would be had it last been used at `at`."""
+        return replace(self, last_active_at=at)
 
     def expiry(self) -> tuple[float, str] | None:
         """Return when this sandbox ends by itself and why (`ttl` or `idle`), or None if never."""

@@ -1,0 +1,123 @@
+"""Every knob of the server. The only place there that reads the environment; see `docs/settings.md`."""
+
+import difflib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from petri.errors import Invalid
+
+PREFIX = "PETRI_"
+CLIENT_ONLY = frozenset({"PETRI_URL"})
+"""Read by the CLI and the SDK; a server may find it in its environment and ignores it."""
+
+_MIB = 2**20
+_GIB = 2**30
+
+
+class Settings(BaseModel):
+    """Set as `PETRI_PORT=9000` and so on. Units are in the names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Anything but loopback needs `PETRI_API_KEY`."""
+    port: int = Field(default=8000, ge=0, le=65535)
+    """Port to listen on; 0 takes a free one and prints it."""
+    api_key: str | None = Field(default=None, min_length=16)
+    """The key callers must show, at least 16 characters. Without one, only this machine may call."""
+    home: Path = Field(default_factory=lambda: Path.home() / ".petri")
+    """Where the ledger, kept output and everything else of the server's own lies."""
+    workspace_root: Path | None = None
+    """Where the sandboxes' folders lie; `$PETRI_HOME/workspaces` unless set."""
+    ledger_url: str | None = None
+    """Database of the ledger as an SQLAlchemy URL; a SQLite file under `PETRI_HOME` unless set."""
+    cgroups: Literal["required", "optional"] = "required"
+    """`optional` runs code even where processor, memory and processes cannot be limited."""
+    uid_base: int = Field(default=0x7000_0000, ge=100_000, le=0x7FFE_0000)
+    """As root, sandbox number N runs as this host uid + N; the default range is reserved by nobody."""
+    cpus: float = Field(default=1.0, gt=0)
+    """Processors each run may use, when its sandbox names no limit."""
+    memory_bytes: int = Field(default=512 * _MIB, ge=16 * _MIB)
+    """Memory and swap each run may use, when its sandbox names no limit."""
+    processes: int = Field(default=256, ge=4)
+    """Processes and threads each run may have, when its sandbox names no limit."""
+    timeout_s: float = Field(default=120, gt=0)
+    """Longest a run may take, when neither it nor its sandbox names a limit."""
+    timeout_max_s: float = Field(default=86_400, gt=0)
+    """Longest limit a run or a sandbox may name."""
+    memory_max_bytes: int = Field(default=64 * _GIB, ge=16 * _MIB)
+    """Largest memory limit a sandbox may name."""
+    tmp_bytes: int = Field(default=256 * _MIB, ge=_MIB)
+    """Size of a cell's `/tmp` and of its `/dev/shm`; both count as memory of the run."""
+    max_runs: int = Field(default_factory=lambda: 16 * (os.cpu_count() or 1), ge=1)
+    """Sandboxes that may run something at one time; one more is told to come back (429)."""
+    max_queued_runs: int = Field(default=32, ge=0)
+    """Runs that may wait for their turn in one sandbox; one more is told to come back (429)."""
+    answer_output_bytes: int = Field(default=_MIB, ge=1024)
+    """Output of one stream in an answer: beyond it, the head and the tail are kept."""
+    kept_output_bytes: int = Field(default=256 * _MIB, ge=1024)
+    """Output of one stream kept on disk; what comes after is counted and thrown away."""
+    max_body_bytes: int = Field(default=32 * _MIB, ge=1024)
+    """Largest JSON body of a request."""
+    max_upload_bytes: int = Field(default=16 * _GIB, ge=1024)
+    """Largest upload of files, and the most an archive may unpack to."""
+    max_upload_files: int = Field(default=50_000, ge=1)
+    """Most files in one upload, and the most an archive may unpack to."""
+    drain_s: float = Field(default=10, ge=0)
+    """How long SIGTERM waits for runs to end before it ends them."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """How much the server says on stderr."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.timeout_s > self.timeout_max_s:
+            raise ValueError("PETRI_TIMEOUT_S is larger than PETRI_TIMEOUT_MAX_S")
+        if self.memory_bytes > self.memory_max_bytes:
+            raise ValueError("PETRI_MEMORY_BYTES is larger than PETRI_MEMORY_MAX_BYTES")
+        return self
+
+    @property
+    def workspaces(self) -> Path:
+        """Where the sandboxes' folders lie."""
+        return self.workspace_root or self.home / "workspaces"
+
+    @property
+    def ledger(self) -> str:
+        """Database of the ledger."""
+        return self.ledger_url or f"sqlite:///{self.home / 'ledger.db'}"
+
+
+def load() -> Settings:
+    """Read the environment; a misspelt name stops the server instead of being ignored."""
+    known = {PREFIX + name.upper(): name for name in Settings.model_fields}
+    given = {name: value for name, value in os.environ.items() if name.startswith(PREFIX)}
+    if unknown := sorted(given.keys() - known.keys() - CLIENT_ONLY):
+        raise Invalid("; ".join(_unknown(name, known.keys()) for name in unknown))
+    try:
+        settings = Settings.model_validate({known[name]: given[name] for name in known.keys() & given.keys()})
+    except ValidationError as error:
+        raise Invalid("; ".join(_wrong(each) for each in error.errors())) from error
+    return settings.model_copy(update=_absolute(settings))
+
+
+def _absolute(settings: Settings) -> dict[str, Path]:
+    return {
+        "home": settings.home.expanduser().absolute(),
+        "workspace_root": settings.workspaces.expanduser().absolute(),
+    }
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
+    return f"there is no setting {name}; the nearest is {near[0]}"
+
+
+def _wrong(error: object) -> str:
+    assert isinstance(error, dict)
+    where = "_".join(str(part) for part in error["loc"]).upper()
+    name = f"{PREFIX}{where}: " if where else ""
+    return f"{name}{error['msg']}"
