@@ -1,0 +1,178 @@
+"""Workspace: the files an agent owns. They outlive every process that wrote them.
+
+The workspace of sandbox `sb-x` is the folder `ROOT/sb-x`, readable with ordinary tools, server running
+or not. Hostile code writes there while we do: it plants links and FIFOs, swaps folders by rename,
+takes permissions away, nests ten thousand levels deep. So no path is checked and then used. The
+kernel resolves each one beneath the workspace (`beneath`), and what was opened is used by descriptor.
+
+What is acknowledged is durable: staged, fsynced, renamed, folder fsynced, and only then said. An
+upload appears whole or not at all, also after kill -9 (`intake`, `commit`, `journal`).
+
+Everything here is synchronous and meant for threads. Nothing waits without bound.
+
+Imported by: `operations`, `app`. Imports: `petri.errors`.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from petri.errors import Invalid, NotFound, StorageFull
+from petri.workspace.archives import ArchiveKind, archivable, archived
+from petri.workspace.beneath import FOLDER, beneath, trusted
+from petri.workspace.commit import Site, roll_forward
+from petri.workspace.ground import Ground
+from petri.workspace.intake import Intake, StagedFile, Written
+from petri.workspace.journal import Journal
+from petri.workspace.listing import Entry, Listing, list_folder, look
+from petri.workspace.paths import clean, split
+from petri.workspace.plan import Bounds
+from petri.workspace.preconditions import current_digest, require
+from petri.workspace.reading import OpenFile, open_file, resolve_file, resolve_folder
+from petri.workspace.refusals import refusing
+
+__all__ = [
+    "ArchiveKind",
+    "Bounds",
+    "Entry",
+    "Intake",
+    "Listing",
+    "OpenFile",
+    "StagedFile",
+    "Workspaces",
+    "Written",
+]
+
+_DELETE_S = 10.0
+"""How long deleting a folder frees its space before it leaves the rest to `tidy`. The folder is gone at
+once; only a huge one, or code that stands in it and keeps filling it, takes longer."""
+_REMOVE_S = 300.0
+"""The same for a whole workspace and for the trash: nobody waits for those with a request open."""
+
+
+class Workspaces:
+    """Every workspace under one root. Safe to use from many threads."""
+
+    def __init__(self, root: Path, bounds: Bounds) -> None:
+        self._ground = Ground(root)
+        self._bounds = bounds
+
+    def create(self, sandbox_id: str, owner: int | None) -> None:
+        """Have an empty workspace, durably, that belongs to `owner`. Creating twice is fine."""
+        folder = self._ground.folder(sandbox_id)
+        with refusing(""):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if owner is not None:
+                os.chown(folder, owner, owner, follow_symlinks=False)
+            with trusted(self._ground.root) as root:
+                os.fsync(root)
+
+    def folder(self, sandbox_id: str) -> Path:
+        """Return where the workspace is on this host, for engines to mount."""
+        return self._ground.folder(sandbox_id)
+
+    def remove(self, sandbox_id: str) -> None:
+        """Have no such workspace, durably, and its space back. Removing twice is fine."""
+        name = self._ground.folder(sandbox_id).name
+        with refusing(""), trusted(self._ground.root) as root:
+            try:
+                thrown = self._ground.trash.throw(root, name)
+            except FileNotFoundError:
+                return
+            os.fsync(root)
+            self._ground.trash.burn(thrown, patience_s=_REMOVE_S)
+
+    def tidy(self, known: Callable[[str], bool] | None) -> None:
+        """Finish what a crash interrupted: committed uploads are completed, scraps thrown away.
+
+        Uploads to a sandbox that `known` denies are scraps too. Looks into no workspace that had no
+        upload under way. Called at start; at any later time too, since it leaves alone the uploads that
+        began since.
+        """
+        with refusing(""):
+            for stage in self._ground.old_stages():
+                with suppress(StorageFull):  # then it stays committed, and the next start completes it
+                    self._complete(stage, known)
+                    self._ground.discard(stage)
+            self._ground.trash.empty(patience_s=_REMOVE_S)
+
+    def _complete(self, stage: Path, known: Callable[[str], bool] | None) -> None:
+        journal = Journal.read(stage)
+        if journal is None or (known is not None and not known(journal.sandbox_id)):
+            return
+        with (
+            suppress(NotFound),
+            self._ground.workspace(journal.sandbox_id) as workspace,
+            trusted(stage) as staging,
+        ):
+            roll_forward(Site(workspace, staging, journal.owner), journal.moves)
+
+    def receive(self, sandbox_id: str, owner: int | None) -> Intake:
+        """Begin an upload, to be used in a `with`; its files will belong to `owner`."""
+        return Intake(self._ground, self._bounds, sandbox_id, owner)
+
+    def open(self, sandbox_id: str, path: str) -> OpenFile:
+        """Open a regular file for reading; the caller closes it."""
+        with self._ground.workspace(sandbox_id) as workspace:
+            return open_file(workspace, path, self._ground.digests)
+
+    def entry(self, sandbox_id: str, path: str) -> Entry:
+        """Return what is at `path`; a link is itself, not what it points to."""
+        with self._ground.workspace(sandbox_id) as workspace:
+            return look(workspace, path)
+
+    def resolve_file(self, sandbox_id: str, path: str) -> str:
+        """Return the plain form of `path` if it is a regular file, or a link to one inside."""
+        with self._ground.workspace(sandbox_id) as workspace:
+            return resolve_file(workspace, path)
+
+    def resolve_folder(self, sandbox_id: str, path: str) -> str:
+        """Return the plain form of `path` if it is a folder, or a link to one inside."""
+        with self._ground.workspace(sandbox_id) as workspace:
+            return resolve_folder(workspace, path)
+
+    def list(self, sandbox_id: str, path: str, *, recursive: bool, limit: int) -> Listing:
+        """Return what is in the folder at `path`, at most `limit` entries, sorted by path."""
+        with self._ground.workspace(sandbox_id) as workspace:
+            return list_folder(workspace, path, recursive=recursive, limit=limit)
+
+    def archive(self, sandbox_id: str, path: str, kind: ArchiveKind) -> Iterator[bytes]:
+        """Return the folder at `path` as a stream; empty `path` for everything.
+
+        What cannot be archived is refused now, not when the first bytes have been sent.
+        """
+        with self._ground.workspace(sandbox_id) as workspace:
+            path = archivable(workspace, path, kind)
+        return self._archived(sandbox_id, path, kind)
+
+    def _archived(self, sandbox_id: str, path: str, kind: ArchiveKind) -> Iterator[bytes]:
+        # Opened anew: a generator that is never started would never close what it was given.
+        with self._ground.workspace(sandbox_id) as workspace:
+            yield from archived(workspace, path, kind)
+
+    def delete(self, sandbox_id: str, path: str, *, if_match: str | None) -> None:
+        """Remove a file, a link itself, or a folder with everything in it, durably."""
+        path = clean(path, new=False, empty=True)
+        if not path:
+            raise Invalid("the workspace itself cannot be deleted; delete the sandbox instead")
+        folder, name = split(path)
+        ground = self._ground
+        with ground.changing(sandbox_id), ground.workspace(sandbox_id) as workspace:
+            if if_match is not None:
+                current = current_digest(workspace, path, ground.digests)
+                require(path, current, if_match=if_match, if_none_match=None)
+            with refusing(path), beneath(workspace, folder, FOLDER) as fd:
+                thrown = self._unhinge(fd, name)
+                os.fsync(fd)
+        if thrown is not None:
+            with refusing(path):
+                ground.trash.burn(thrown, patience_s=_DELETE_S)
+
+    def _unhinge(self, folder: int, name: str) -> str | None:
+        """Take `name` out of its folder; return what it is called in the trash, if it was a folder."""
+        if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            return self._ground.trash.throw(folder, name)
+        os.unlink(name, dir_fd=folder)
+        return None

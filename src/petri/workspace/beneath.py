@@ -1,0 +1,97 @@
+"""Opening what is beneath a folder, and nothing else, while hostile code renames things there.
+
+Checking a path and then using it are two moments; between them a folder can become a link. So the
+kernel does both at once: openat2 with RESOLVE_BENEATH resolves every part, links included, and
+refuses (EXDEV) to take one step out of the folder it began in. Whatever was opened is then used by
+descriptor. Links that stay inside are followed, unless the caller would rather not.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from petri.workspace import kernel
+from petri.workspace.paths import as_bytes
+
+FOLDER = os.O_RDONLY | os.O_DIRECTORY
+"""A folder one may list, rename into and fsync."""
+FILE = os.O_RDONLY
+LOOK = os.O_PATH
+"""Only to look at or pass through: needs no permission on the thing itself, and wakes no FIFO."""
+
+_HARMLESS = os.O_NONBLOCK | os.O_NOCTTY
+"""A FIFO nobody writes to, a leased file or a terminal must neither hold us nor become ours."""
+_TRIES = 64
+"""openat2 says EAGAIN when a rename elsewhere could have hidden a step out by `..`."""
+
+
+def open_beneath(top: int, path: str, flags: int, *, follow: bool = True) -> int:
+    """Return a descriptor of `path`, wherever beneath `top` it is at this moment.
+
+    Without `follow`, no link is passed at all. O_NOFOLLOW with LOOK opens a final link itself.
+    """
+    flags |= os.O_CLOEXEC
+    if not flags & os.O_PATH:
+        flags |= _HARMLESS
+    if not kernel.has_openat2():
+        return _open_by_parts(top, path, flags)
+    resolve = kernel.RESOLVE_BENEATH | kernel.RESOLVE_NO_MAGICLINKS
+    if not follow:
+        resolve |= kernel.RESOLVE_NO_SYMLINKS
+    for _ in range(_TRIES):
+        try:
+            return kernel.openat2(top, as_bytes(path) or b".", flags, resolve)
+        except BlockingIOError:
+            continue
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
+@contextmanager
+def beneath(top: int, path: str, flags: int, *, follow: bool = True) -> Iterator[int]:
+    """Hold `path` open; see `open_beneath`."""
+    fd = open_beneath(top, path, flags, follow=follow)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def trusted(folder: Path) -> Iterator[int]:
+    """Hold open a folder of our own, whose path nobody else can change."""
+    fd = os.open(folder, FOLDER | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _open_by_parts(top: int, path: str, flags: int) -> int:
+    """What openat2 does, for kernels without it; every link on the way is refused."""
+    *folders, name = path.split("/")
+    current = os.dup(top)
+    try:
+        for folder in folders:
+            inner = _step(current, folder, os.O_PATH | os.O_CLOEXEC)
+            os.close(current)
+            current = inner
+        return _step(current, name or ".", flags)
+    finally:
+        os.close(current)
+
+
+def _step(folder: int, name: str, flags: int) -> int:
+    try:
+        fd = os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
+    except NotADirectoryError:
+        if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP)) from None
+        raise
+    # O_PATH opens a link itself; only who asked for exactly that may have it.
+    if flags & os.O_PATH and not flags & os.O_NOFOLLOW and stat.S_ISLNK(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return fd
