@@ -1,0 +1,179 @@
+"""Ledger: what is and what happened. A state and its history row are one transaction, or neither is.
+
+Imported by: `operations`, `api`, `app`. Imports: `petri.model`, `petri.errors`.
+
+Whatever is written is on the disk when the `await` returns. A caller who is cancelled meanwhile gives up
+the answer, never half a transaction. Rows are never removed: deleting a sandbox is a state.
+
+    tables.py, migrations/            what is kept, and how a file on disk comes to hold it
+    sandboxes.py, expiry.py, runs.py, events.py
+                                      the questions and changes, by noun
+    rows.py, pages.py, prepared.py    what those have in common
+    writer.py, readers.py             the threads they happen in
+    sqlite.py                         all that is particular to SQLite
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy.exc import DBAPIError
+
+from petri.ledger import events, expiry, migrations, runs, sandboxes, sqlite
+from petri.ledger.events import Happening, HistoryRow
+from petri.ledger.pages import Page
+from petri.ledger.readers import Readers
+from petri.ledger.runs import NO_ENDING, Ending
+from petri.ledger.sandboxes import SandboxQuery
+from petri.ledger.writer import Writer
+from petri.model import Event, Run, RunEvent, RunState, Sandbox, State
+
+__all__ = ["Counts", "Ending", "HistoryRow", "Ledger", "Page", "SandboxQuery"]
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many there are in each state, those with none included."""
+
+    sandboxes: Mapping[State, int]
+    runs: Mapping[RunState, int]
+
+
+class Ledger:
+    """The record. One a process; its methods are called from the event loop."""
+
+    def __init__(self, writer: Writer, readers: Readers | Writer) -> None:
+        self._writer = writer
+        self._readers = readers
+
+    @classmethod
+    def open(cls, url: str) -> "Ledger":
+        """Open the ledger at `sqlite:////path/ledger.db`, or in memory at `sqlite://`; bring it up to date.
+
+        `Unavailable`, with what would help, if the file is damaged, locked or out of reach.
+        """
+        database = sqlite.Sqlite(url)
+        connection = database.writer()
+        try:
+            migrations.upgrade(connection)
+        except DBAPIError as error:
+            connection.close()
+            raise sqlite.explain(error) from error
+        except BaseException:
+            connection.close()
+            raise
+        writer = Writer(connection, sqlite.explain)
+        return cls(writer, writer if database.in_memory else Readers(database.reader, sqlite.explain))
+
+    async def close(self) -> None:
+        """Finish what was asked for, then end every thread and connection. Twice is fine."""
+        self._readers.refuse()
+        self._writer.refuse()
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._readers.close()
+        self._writer.close()  # last: the last connection to go folds the -wal into the file
+
+    # ---------------------------------------------------------------------------------------- sandboxes
+
+    async def add_sandbox(self, sandbox: Sandbox) -> Sandbox:
+        """Write down a new sandbox; return it with its number, which no other ever had or will have.
+
+        `Conflict` if a live sandbox of the tenant has its name.
+        """
+        return await self._writer.do(lambda connection: sandboxes.add(connection, sandbox))
+
+    async def sandbox(self, sandbox_id: str, tenant: str) -> Sandbox:
+        """Return a sandbox in whatever state; `NotFound` if it is not this tenant's."""
+        return await self._readers.do(lambda connection: sandboxes.find(connection, sandbox_id, tenant))
+
+    async def sandbox_named(self, name: str, tenant: str) -> Sandbox | None:
+        """Return the live sandbox that holds `name`, if one does."""
+        return await self._readers.do(lambda connection: sandboxes.named(connection, name, tenant))
+
+    async def sandboxes(self, tenant: str, query: SandboxQuery) -> Page[Sandbox]:
+        """Return a tenant's sandboxes, newest first."""
+        return await self._readers.do(lambda connection: sandboxes.page(connection, tenant, query))
+
+    async def advance(self, sandbox: Sandbox, event: Event, detail: Mapping[str, Any] = _NOTHING) -> Sandbox:
+        """Do `event` to `sandbox`; return it as it is now.
+
+        `Conflict` if the lifecycle does not allow it, or if somebody else advanced the sandbox since
+        it was read.
+        """
+        happening = Happening(sandbox.id, time.time(), event.value, detail)
+        return await self._writer.do(lambda connection: sandboxes.advance(connection, sandbox, happening))
+
+    async def amend(self, sandbox: Sandbox, changes: Mapping[str, Any]) -> Sandbox:
+        """Change `name`, `ttl_s`, `idle_s`, `limits` or `metadata` of a live sandbox; return it as it is now.
+
+        `Conflict` if it has ended, or if another live sandbox has the name.
+        """
+        at = time.time()
+        return await self._writer.do(lambda connection: sandboxes.amend(connection, sandbox.id, changes, at))
+
+    async def touch(self, sandbox_id: str, at: float) -> None:
+        """Note that a sandbox was in use at `at`. One that has ended stays as it is."""
+        await self._writer.do(lambda connection: expiry.touch(connection, sandbox_id, at))
+
+    async def expired(self, at: float) -> list[Sandbox]:
+        """Return the live sandboxes whose time is up at `at`, longest overdue first."""
+        return await self._readers.do(lambda connection: expiry.expired(connection, at))
+
+    async def next_expiry(self) -> float | None:
+        """Return when the next sandbox ends by itself, or None if none will."""
+        return await self._readers.do(expiry.next_expiry)
+
+    async def unfinished(self) -> list[Sandbox]:
+        """Return the sandboxes whose state names work to be finished. Called by the reaper."""
+        return await self._readers.do(sandboxes.unfinished)
+
+    # --------------------------------------------------------------------------------------------- runs
+
+    async def add_run(self, run: Run, *, start: bool) -> Run:
+        """Write down a queued run and, with `start`, that it runs. `Conflict` if its sandbox has ended."""
+        return await self._writer.do(lambda connection: runs.add(connection, run, start=start))
+
+    async def advance_run(self, run: Run, event: RunEvent, *, at: float, ending: Ending = NO_ENDING) -> Run:
+        """Do `event` to `run`; return it as it is now.
+
+        `Conflict` if the lifecycle does not allow it, or if the run moved on since it was read.
+        """
+        return await self._writer.do(lambda connection: runs.advance(connection, run, event, at, ending))
+
+    async def run(self, run_id: str, tenant: str) -> Run:
+        """Return a run in whatever state; `NotFound` if it is not this tenant's."""
+        return await self._readers.do(lambda connection: runs.find(connection, run_id, tenant))
+
+    async def runs(self, sandbox_id: str, *, limit: int, cursor: str | None) -> Page[Run]:
+        """Return a sandbox's runs, newest first."""
+        return await self._readers.do(lambda connection: runs.page(connection, sandbox_id, limit, cursor))
+
+    async def unfinished_runs(self) -> list[Run]:
+        """Return the runs that are queued or running, oldest first."""
+        return await self._readers.do(runs.unfinished)
+
+    async def interrupt_unfinished_runs(self, at: float) -> int:
+        """Write down that every unfinished run was cut off; return how many were. Called at start."""
+        return await self._writer.do(lambda connection: runs.interrupt_unfinished(connection, at))
+
+    # ------------------------------------------------------------------------------------------ history
+
+    async def note(self, sandbox_id: str, kind: str, detail: Mapping[str, Any], *, at: float) -> None:
+        """Write down something that changed no state, such as `files.written`; the sandbox was in use."""
+        happening = Happening(sandbox_id, at, kind, detail)
+        await self._writer.do(lambda connection: sandboxes.note(connection, happening))
+
+    async def events(self, sandbox_id: str, *, limit: int, cursor: str | None) -> Page[HistoryRow]:
+        """Return the history of a sandbox and its runs, oldest first."""
+        return await self._readers.do(lambda connection: events.page(connection, sandbox_id, limit, cursor))
+
+    async def counts(self) -> Counts:
+        """Return how many sandboxes and runs are in each state."""
+        return await self._readers.do(lambda c: Counts(sandboxes.count(c), runs.count(c)))

@@ -1,0 +1,73 @@
+"""The history: one row for whatever happened to a sandbox or a run. Rows are added, never changed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, insert, select
+
+from petri.ledger import pages, rows
+from petri.ledger.pages import Page
+from petri.ledger.prepared import Prepared
+from petri.ledger.tables import events
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """Something that happened, and when."""
+
+    number: int
+    """Counts up over the whole ledger."""
+    at: float
+    kind: str
+    """`create`, `amend` and the sandbox's events; `run.queue` and the run's events as `run.…`; or a note."""
+    run_id: str | None
+    detail: Mapping[str, Any]
+    """Where a state was entered, it is here as `state`: the history alone tells the whole life."""
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """What is about to become a history row."""
+
+    sandbox_id: str
+    at: float
+    kind: str
+    detail: Mapping[str, Any]
+    run_id: str | None = None
+
+
+_ADD = Prepared(insert(events))
+
+
+def add(connection: Connection, happenings: Sequence[Happening]) -> None:
+    """Write `happenings` down, in the transaction that made them true."""
+    if happenings:
+        _ADD.run_each(connection, [_of_happening(one) for one in happenings])
+
+
+def page(connection: Connection, sandbox_id: str, limit: int, cursor: str | None) -> Page[HistoryRow]:
+    """Return the history of a sandbox and of its runs, oldest first."""
+    wanted = select(events).where(events.c.sandbox_id == rows.text(sandbox_id)).order_by(events.c.number)
+    if cursor is not None:
+        wanted = wanted.where(events.c.number > pages.read_cursor(cursor, _HISTORY))
+    return pages.fetch(connection, wanted, _HISTORY, limit)
+
+
+def _to_history(row: rows.Row) -> HistoryRow:
+    return HistoryRow(row["number"], row["at"], row["kind"], row["run_id"], row["detail"])
+
+
+_HISTORY = pages.Kind("event", _to_history)
+
+
+def _of_happening(happening: Happening) -> rows.Values:
+    return rows.storable(
+        {
+            "sandbox_id": happening.sandbox_id,
+            "run_id": happening.run_id,
+            "at": happening.at,
+            "kind": happening.kind,
+            "detail": happening.detail,
+        }
+    )

@@ -1,0 +1,229 @@
+"""Rows to nouns and back. Pure.
+
+Text is made storable here: a lone surrogate, which no database holds as UTF-8, becomes U+FFFD.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from petri.model import Asker, Kept, Limits, Outcome, Run, RunState, Sandbox, State, Usage
+
+Values = dict[str, Any]
+
+
+class Row(Protocol):
+    """What was read, or is about to be written: a value for each column."""
+
+    def __getitem__(self, column: str, /) -> Any: ...
+
+
+def of_sandbox(sandbox: Sandbox) -> Values:
+    """Return the columns of `sandbox`; its number is left to the database."""
+    return storable(
+        {
+            "id": sandbox.id,
+            "tenant": sandbox.tenant,
+            "name": sandbox.name,
+            "language": sandbox.language,
+            "engine": sandbox.engine,
+            "lifetime": sandbox.lifetime,
+            "limits": of_limits(sandbox.limits),
+            "env": dict(sandbox.env),
+            "metadata": dict(sandbox.metadata),
+            "state": sandbox.state.value,
+            "generation": sandbox.generation,
+            "ttl_s": sandbox.ttl_s,
+            "idle_s": sandbox.idle_s,
+            "created_at": sandbox.created_at,
+            "last_active_at": sandbox.last_active_at,
+            "ended_at": sandbox.ended_at,
+            "ended_because": sandbox.ended_because,
+            **_of_asker(sandbox.asker),
+        }
+    )
+
+
+def to_sandbox(row: Row) -> Sandbox:
+    """Return the sandbox that `row` holds."""
+    return Sandbox(
+        id=row["id"],
+        tenant=row["tenant"],
+        name=row["name"],
+        language=row["language"],
+        engine=row["engine"],
+        lifetime=row["lifetime"],
+        limits=Limits(**row["limits"]),
+        env=row["env"],
+        metadata=row["metadata"],
+        state=State(row["state"]),
+        generation=row["generation"],
+        number=row["number"],
+        ttl_s=row["ttl_s"],
+        idle_s=row["idle_s"],
+        created_at=row["created_at"],
+        last_active_at=row["last_active_at"],
+        ended_at=row["ended_at"],
+        ended_because=row["ended_because"],
+        asker=_to_asker(row),
+    )
+
+
+def of_run(run: Run) -> Values:
+    """Return the columns of `run`."""
+    return storable(
+        {
+            "id": run.id,
+            "sandbox_id": run.sandbox_id,
+            "tenant": run.tenant,
+            "form": run.form,
+            "said": run.said,
+            "argv": list(run.argv),
+            "cwd": run.cwd,
+            "language": run.language,
+            "engine": run.engine,
+            "env_names": list(run.env_names),
+            "stdin_bytes": run.stdin_bytes,
+            "timeout_s": run.timeout_s,
+            "asked_at": run.asked_at,
+            **_of_asker(run.asker),
+            **of_progress(run),
+        }
+    )
+
+
+def of_progress(run: Run) -> Values:
+    """Return those columns of `run` that change while it lives."""
+    return {
+        "state": run.state.value,
+        "started_at": run.started_at,
+        "ended_at": run.ended_at,
+        "failure": None if run.failure is None else text(run.failure),
+        **_of_outcome(run.outcome),
+        **_of_kept("stdout", run.stdout),
+        **_of_kept("stderr", run.stderr),
+    }
+
+
+def to_run(row: Row) -> Run:
+    """Return the run that `row` holds."""
+    return Run(
+        id=row["id"],
+        sandbox_id=row["sandbox_id"],
+        tenant=row["tenant"],
+        form=row["form"],
+        said=row["said"],
+        argv=tuple(row["argv"]),
+        cwd=row["cwd"],
+        timeout_s=row["timeout_s"],
+        engine=row["engine"],
+        asked_at=row["asked_at"],
+        asker=_to_asker(row),
+        language=row["language"],
+        env_names=tuple(row["env_names"]),
+        stdin_bytes=row["stdin_bytes"],
+        state=RunState(row["state"]),
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        outcome=_to_outcome(row),
+        stdout=_to_kept("stdout", row),
+        stderr=_to_kept("stderr", row),
+        failure=row["failure"],
+    )
+
+
+def of_limits(limits: Limits) -> Values:
+    """Return `limits` as JSON."""
+    return {
+        "cpus": limits.cpus,
+        "memory_bytes": limits.memory_bytes,
+        "processes": limits.processes,
+        "timeout_s": limits.timeout_s,
+    }
+
+
+def text(words: str) -> str:
+    """Return `words` with every lone surrogate in them replaced."""
+    if words.isascii():
+        return words
+    # By way of UTF-16, two surrogates that belong together become the character they stand for.
+    return words.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def storable(values: Mapping[str, Any]) -> Values:
+    """Return `values` with all words in them as `text` has them, however deep they sit."""
+    return {text(name): _storable(value) for name, value in values.items()}
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, Mapping):
+        return storable(value)
+    if isinstance(value, list | tuple):
+        return [_storable(one) for one in value]
+    return value
+
+
+def _of_asker(asker: Asker) -> Values:
+    return {"created_by": asker.created_by, "agent": asker.agent, "key_name": asker.key_name}
+
+
+def _to_asker(row: Row) -> Asker:
+    return Asker(created_by=row["created_by"], agent=row["agent"], key_name=row["key_name"])
+
+
+def _of_outcome(outcome: Outcome | None) -> Values:
+    if outcome is None:
+        return dict.fromkeys(_OUTCOME)
+    return {
+        "duration_ms": outcome.duration_ms,
+        "cpu_ms": outcome.usage.cpu_ms,
+        "peak_memory_bytes": outcome.usage.peak_memory_bytes,
+        "exit_code": outcome.exit_code,
+        "signal": outcome.signal,
+        "timed_out": outcome.timed_out,
+        "oom_killed": outcome.oom_killed,
+        "cancelled": outcome.cancelled,
+    }
+
+
+_OUTCOME = (
+    "duration_ms",
+    "cpu_ms",
+    "peak_memory_bytes",
+    "exit_code",
+    "signal",
+    "timed_out",
+    "oom_killed",
+    "cancelled",
+)
+
+
+def _to_outcome(row: Row) -> Outcome | None:
+    if row["duration_ms"] is None:
+        return None
+    return Outcome(
+        duration_ms=row["duration_ms"],
+        usage=Usage(cpu_ms=row["cpu_ms"], peak_memory_bytes=row["peak_memory_bytes"]),
+        exit_code=row["exit_code"],
+        signal=row["signal"],
+        timed_out=row["timed_out"],
+        oom_killed=row["oom_killed"],
+        cancelled=row["cancelled"],
+    )
+
+
+def _of_kept(stream: str, kept: Kept) -> Values:
+    return {
+        f"{stream}_bytes": kept.total_bytes,
+        f"{stream}_kept_bytes": kept.kept_bytes,
+        f"{stream}_digest": kept.digest,
+    }
+
+
+def _to_kept(stream: str, row: Row) -> Kept:
+    return Kept(
+        total_bytes=row[f"{stream}_bytes"],
+        kept_bytes=row[f"{stream}_kept_bytes"],
+        digest=row[f"{stream}_digest"],
+    )

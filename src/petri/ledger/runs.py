@@ -1,0 +1,146 @@
+"""What the ledger knows of runs. Each function is one job inside somebody else's transaction."""
+
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection, bindparam, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from petri.errors import Conflict, NotFound
+from petri.ledger import events, expiry, pages, rows, sandboxes
+from petri.ledger.events import Happening
+from petri.ledger.pages import Page
+from petri.ledger.prepared import Prepared
+from petri.ledger.tables import runs
+from petri.model import RUN_UNFINISHED, Kept, Outcome, Run, RunEvent, RunState, run_after
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ended, as far as there is something to say. What is None stays as it was."""
+
+    outcome: Outcome | None = None
+    stdout: Kept | None = None
+    stderr: Kept | None = None
+    failure: str | None = None
+
+
+NO_ENDING = Ending()
+
+_KIND = pages.Kind("run", rows.to_run)
+
+# ---------------------------------------------------------------------------------------------- asking
+
+_BY_ID = select(runs).where(runs.c.id == bindparam("id"))
+_UNFINISHED = (
+    select(runs)
+    .where(runs.c.state.in_(sorted(state.value for state in RUN_UNFINISHED)))
+    .order_by(runs.c.number)
+)
+_COUNT = select(runs.c.state, func.count()).group_by(runs.c.state)
+
+
+def find(connection: Connection, run_id: str, tenant: str) -> Run:
+    """Return a run; another tenant's is as good as none."""
+    row = connection.execute(_BY_ID, {"id": rows.text(run_id)}).mappings().one_or_none()
+    if row is None or row["tenant"] != tenant:
+        raise _no_such(run_id)
+    return rows.to_run(row)
+
+
+def page(connection: Connection, sandbox_id: str, limit: int, cursor: str | None) -> Page[Run]:
+    """Return a sandbox's runs, newest first."""
+    wanted = select(runs).where(runs.c.sandbox_id == rows.text(sandbox_id)).order_by(runs.c.number.desc())
+    if cursor is not None:
+        wanted = wanted.where(runs.c.number < pages.read_cursor(cursor, _KIND))
+    return pages.fetch(connection, wanted, _KIND, limit)
+
+
+def unfinished(connection: Connection) -> list[Run]:
+    """Return the runs nobody has seen the end of, oldest first."""
+    return [rows.to_run(row) for row in connection.execute(_UNFINISHED).mappings()]
+
+
+def count(connection: Connection) -> dict[RunState, int]:
+    """Return how many runs are in each state."""
+    counted = {RunState(state): number for state, number in connection.execute(_COUNT)}
+    return {state: counted.get(state, 0) for state in RunState}
+
+
+# --------------------------------------------------------------------------------------------- changing
+
+_ADD = Prepared(insert(runs))
+_ADVANCE = Prepared(
+    update(runs).where(runs.c.id == bindparam("this_id"), runs.c.state == bindparam("this_state"))
+)
+
+
+def add(connection: Connection, run: Run, *, start: bool) -> Run:
+    """Write down a queued run, and its start if it need not wait. Its sandbox must be live."""
+    sandboxes.touch_live(connection, run.sandbox_id, run.asked_at)
+    happenings = [_happening(run, "queue", run.asked_at)]
+    if start:
+        run = _moved(run, RunEvent.START, run.asked_at)
+        happenings.append(_happening(run, RunEvent.START, run.asked_at))
+    values = rows.of_run(run)
+    try:
+        _ADD.run(connection, values)
+    except IntegrityError as error:
+        raise Conflict(f"there is a run {run.id} already") from error
+    events.add(connection, happenings)
+    return rows.to_run(values)
+
+
+def advance(connection: Connection, run: Run, event: RunEvent, at: float, ending: Ending) -> Run:
+    """Do `event` to `run`: the new state and its history row, or neither.
+
+    Compare-and-set on the state: `Conflict` if the run has moved on since it was read.
+    """
+    moved = _ended(_moved(run, event, at), ending)
+    step = _step(run, moved)
+    if _ADVANCE.run(connection, step) != 1:
+        now = find(connection, run.id, run.tenant)
+        raise Conflict(f"the run is {now.state} by now: {event} came too late")
+    expiry.touch(connection, run.sandbox_id, at)
+    events.add(connection, [_happening(moved, event, at)])
+    return replace(moved, failure=step["failure"])
+
+
+def interrupt_unfinished(connection: Connection, at: float) -> int:
+    """Write down that every unfinished run was cut off, as after a crash; return how many were."""
+    found = unfinished(connection)
+    cut_off = [_moved(run, RunEvent.INTERRUPTED, at) for run in found]
+    if cut_off:
+        _ADVANCE.run_each(connection, [_step(*pair) for pair in zip(found, cut_off, strict=True)])
+    for sandbox_id in {run.sandbox_id for run in cut_off}:
+        expiry.touch(connection, sandbox_id, at)
+    events.add(connection, [_happening(run, RunEvent.INTERRUPTED, at) for run in cut_off])
+    return len(cut_off)
+
+
+def _step(run: Run, moved: Run) -> rows.Values:
+    return {**rows.of_progress(moved), "this_id": run.id, "this_state": run.state.value}
+
+
+def _moved(run: Run, event: RunEvent, at: float) -> Run:
+    state = run_after(run.state, event)
+    if state in RUN_UNFINISHED:
+        return replace(run, state=state, started_at=at)
+    return replace(run, state=state, ended_at=at)
+
+
+def _ended(run: Run, ending: Ending) -> Run:
+    return replace(
+        run,
+        outcome=ending.outcome or run.outcome,
+        stdout=ending.stdout or run.stdout,
+        stderr=ending.stderr or run.stderr,
+        failure=run.failure if ending.failure is None else ending.failure,
+    )
+
+
+def _happening(run: Run, kind: str, at: float) -> Happening:
+    return Happening(run.sandbox_id, at, f"run.{kind}", {"state": run.state.value}, run.id)
+
+
+def _no_such(run_id: str) -> NotFound:
+    return NotFound(f"there is no run {run_id}")

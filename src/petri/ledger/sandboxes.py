@@ -1,0 +1,207 @@
+"""What the ledger knows of sandboxes. Each function is one job inside somebody else's transaction."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, exists, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from petri.errors import Conflict, InvalidField, NotFound
+from petri.ledger import events, expiry, pages, rows
+from petri.ledger.events import Happening
+from petri.ledger.pages import Page
+from petri.ledger.tables import IS_LIVE, LIVE, labels, sandboxes
+from petri.model import ENDED_BECAUSE, UNFINISHED, Event, Sandbox, State, after
+
+AMENDABLE = frozenset({"name", "ttl_s", "idle_s", "limits", "metadata"})
+
+_KIND = pages.Kind("sandbox", rows.to_sandbox)
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxQuery:
+    """Which of a tenant's sandboxes to list."""
+
+    limit: int = 50
+    cursor: str | None = None
+    state: State | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """Every pair must be there, equal."""
+
+
+# ---------------------------------------------------------------------------------------------- asking
+
+_BY_ID = select(sandboxes).where(sandboxes.c.id == bindparam("id"))
+_BY_NAME = select(sandboxes).where(
+    sandboxes.c.tenant == bindparam("tenant"), sandboxes.c.name == bindparam("name"), IS_LIVE
+)
+_UNFINISHED = (
+    select(sandboxes)
+    .where(sandboxes.c.state.in_(sorted(state.value for state in UNFINISHED)))
+    .order_by(sandboxes.c.number)
+)
+_COUNT = select(sandboxes.c.state, func.count()).group_by(sandboxes.c.state)
+
+
+def find(connection: Connection, sandbox_id: str, tenant: str) -> Sandbox:
+    """Return a sandbox in whatever state; another tenant's is as good as none."""
+    sandbox = _current(connection, sandbox_id)
+    if sandbox.tenant != tenant:
+        raise _no_such(sandbox_id)
+    return sandbox
+
+
+def named(connection: Connection, name: str, tenant: str) -> Sandbox | None:
+    """Return the live sandbox that holds `name`."""
+    wanted = rows.storable({"name": name, "tenant": tenant})
+    row = connection.execute(_BY_NAME, wanted).mappings().one_or_none()
+    return None if row is None else rows.to_sandbox(row)
+
+
+def page(connection: Connection, tenant: str, query: SandboxQuery) -> Page[Sandbox]:
+    """Return a tenant's sandboxes, newest first."""
+    theirs = sandboxes.c.tenant == rows.text(tenant)
+    wanted = select(sandboxes).where(theirs).order_by(sandboxes.c.number.desc())
+    if query.state is not None:
+        wanted = wanted.where(sandboxes.c.state == query.state.value)
+    for key, value in rows.storable(query.metadata).items():
+        wanted = wanted.where(_labelled(key, value))
+    if query.cursor is not None:
+        wanted = wanted.where(sandboxes.c.number < pages.read_cursor(query.cursor, _KIND))
+    return pages.fetch(connection, wanted, _KIND, query.limit)
+
+
+def unfinished(connection: Connection) -> list[Sandbox]:
+    """Return the sandboxes in a state that names work still to be done, oldest first."""
+    return [rows.to_sandbox(row) for row in connection.execute(_UNFINISHED).mappings()]
+
+
+def count(connection: Connection) -> dict[State, int]:
+    """Return how many sandboxes are in each state."""
+    counted = {State(state): number for state, number in connection.execute(_COUNT)}
+    return {state: counted.get(state, 0) for state in State}
+
+
+def _labelled(key: str, value: str) -> ColumnElement[bool]:
+    return exists().where(labels.c.sandbox_id == sandboxes.c.id, labels.c.key == key, labels.c.value == value)
+
+
+# --------------------------------------------------------------------------------------------- changing
+
+_ADD = insert(sandboxes).returning(sandboxes)
+_ADD_LABELS = insert(labels)
+
+
+def add(connection: Connection, sandbox: Sandbox) -> Sandbox:
+    """Write down a new sandbox and give it its number."""
+    values = {**rows.of_sandbox(sandbox), "expires_at": expiry.expires_at(sandbox)}
+    try:
+        row = connection.execute(_ADD, values).mappings().one()
+    except IntegrityError as error:
+        raise _taken(sandbox) from error
+    added = rows.to_sandbox(row)
+    _label(connection, added)
+    created = Happening(added.id, added.created_at, "create", {"state": added.state.value})
+    events.add(connection, [created])
+    return added
+
+
+def advance(connection: Connection, sandbox: Sandbox, happening: Happening) -> Sandbox:
+    """Do to `sandbox` what `happening` says: the new state and its history row, or neither.
+
+    Compare-and-set on the generation: `Conflict` if the sandbox has moved on since it was read.
+    """
+    event = Event(happening.kind)
+    state = after(sandbox.state, event)
+    changes: rows.Values = {"state": state.value, "generation": sandbox.generation + 1}
+    if event in ENDED_BECAUSE:
+        changes |= {"ended_at": happening.at, "ended_because": ENDED_BECAUSE[event]}
+    if state not in LIVE:
+        changes["expires_at"] = None
+    moved = _move(connection, sandbox, changes)
+    if moved is None:
+        now = _current(connection, sandbox.id)
+        raise Conflict(f"the sandbox is {now.state} by now: {event} came too late")
+    events.add(connection, [replace(happening, detail={**happening.detail, "state": state.value})])
+    return moved
+
+
+def amend(connection: Connection, sandbox_id: str, changes: Mapping[str, Any], at: float) -> Sandbox:
+    """Change what the caller may change of a live sandbox; what stays the same leaves no trace."""
+    if unknown := sorted(changes.keys() - AMENDABLE):
+        raise InvalidField(unknown[0], "cannot be changed")
+    current = _current(connection, sandbox_id, lock=True)
+    if current.state not in LIVE:
+        raise Conflict(f"the sandbox is {current.state}: it cannot be changed any more")
+    wanted = replace(current, **changes)
+    changed = sorted(name for name in changes if getattr(wanted, name) != getattr(current, name))
+    if not changed:
+        return current
+    amended = _store(connection, wanted, changed)
+    events.add(connection, [Happening(sandbox_id, at, "amend", {"changed": changed})])
+    return amended
+
+
+def touch_live(connection: Connection, sandbox_id: str, at: float) -> None:
+    """Note that a sandbox was in use, or say why it cannot be."""
+    if not expiry.touch(connection, sandbox_id, at):
+        current = _current(connection, sandbox_id)
+        raise Conflict(f"the sandbox is {current.state}: nothing can be run in it")
+
+
+def note(connection: Connection, happening: Happening) -> None:
+    """Write down something that changed no state of the sandbox but shows that it is in use."""
+    try:
+        events.add(connection, [happening])
+    except IntegrityError as error:
+        raise _no_such(happening.sandbox_id) from error
+    expiry.touch(connection, happening.sandbox_id, happening.at)
+
+
+def _current(connection: Connection, sandbox_id: str, *, lock: bool = False) -> Sandbox:
+    wanted = _BY_ID.with_for_update() if lock else _BY_ID
+    row = connection.execute(wanted, {"id": rows.text(sandbox_id)}).mappings().one_or_none()
+    if row is None:
+        raise _no_such(sandbox_id)
+    return rows.to_sandbox(row)
+
+
+def _move(connection: Connection, sandbox: Sandbox, changes: rows.Values) -> Sandbox | None:
+    here = (sandboxes.c.id == sandbox.id) & (sandboxes.c.generation == sandbox.generation)
+    change = update(sandboxes).where(here).values(changes).returning(sandboxes)
+    row = connection.execute(change).mappings().one_or_none()
+    return None if row is None else rows.to_sandbox(row)
+
+
+def _store(connection: Connection, sandbox: Sandbox, changed: list[str]) -> Sandbox:
+    values = rows.of_sandbox(sandbox)
+    new = {name: values[name] for name in changed} | {"expires_at": expiry.expires_at(sandbox)}
+    change = update(sandboxes).where(sandboxes.c.id == sandbox.id).values(new).returning(sandboxes)
+    try:
+        row = connection.execute(change).mappings().one()
+    except IntegrityError as error:
+        raise _taken(sandbox) from error
+    stored = rows.to_sandbox(row)
+    if "metadata" in changed:
+        connection.execute(delete(labels).where(labels.c.sandbox_id == sandbox.id))
+        _label(connection, stored)
+    return stored
+
+
+def _label(connection: Connection, sandbox: Sandbox) -> None:
+    pairs = [
+        {"sandbox_id": sandbox.id, "key": key, "value": value} for key, value in sandbox.metadata.items()
+    ]
+    if pairs:
+        connection.execute(_ADD_LABELS, pairs)
+
+
+def _no_such(sandbox_id: str) -> NotFound:
+    return NotFound(f"there is no sandbox {sandbox_id}")
+
+
+def _taken(sandbox: Sandbox) -> Conflict:
+    if sandbox.name is None:
+        return Conflict(f"there is a sandbox {sandbox.id} already")
+    return Conflict(f"the name {sandbox.name} is in use by another sandbox")

@@ -1,0 +1,180 @@
+"""What is particular to SQLite: how it is opened, what is insisted on, and what its refusals mean.
+
+Nothing outside this file knows which database keeps the ledger. `sqlite://` keeps it in memory and is
+the ledger's own fake: the same SQL, gone when closed.
+"""
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from petri.errors import HostError, Invalid, StorageFull, Unavailable
+from petri.ledger.prepared import wrapped
+
+BUSY_TIMEOUT_S = 2.0
+"""How long a writer waits for a lock that something outside this server holds, such as a backup."""
+
+CHECKED_BYTES = 256 * 2**20
+"""Up to this size the whole file is checked for damage when it is opened, at about 1 ms a megabyte.
+Beyond it a check would be felt at every start; damage is then found when the page is read."""
+
+_RESTORE = (
+    "put back a backup of it, or move it aside together with its -wal and -shm to begin an empty one; "
+    "the workspaces are not touched"
+)
+
+
+class Sqlite:
+    """One SQLite ledger: a file, or memory. Connections are the caller's to close."""
+
+    def __init__(self, url: str) -> None:
+        self._path = _path(url)
+        self.in_memory = self._path is None
+        """Then its one connection is all there is: whoever opens a second one sees an empty ledger."""
+        self._writing = _engine(self._path, query_only=False)
+        event.listen(self._writing, "begin", _begin)
+        self._reading = _engine(self._path, query_only=True)
+
+    def writer(self) -> Connection:
+        """Return a connection to a file that is there, is sound, and is nobody else's to read."""
+        if self._path is not None:
+            _make_private(self._path)
+        connection = _connected(self._writing)
+        try:
+            if self._path is not None:
+                _refuse_damaged(connection, self._path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def reader(self) -> Connection:
+        """Return a connection that can only read, each time what is committed by then."""
+        return _connected(self._reading)
+
+
+def explain(error: DBAPIError) -> HostError:
+    """Return what a refusal of the database means to a caller. The SQL goes to our log only."""
+    code = getattr(error.orig, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    kind, message = _MEANING.get(code, (Unavailable, "the ledger could not be used"))
+    return kind(message, detail=str(error))
+
+
+_DAMAGED = (Unavailable, f"the ledger's file is damaged or is no SQLite database: {_RESTORE}")
+_BUSY = (Unavailable, "the ledger is busy: something else holds its write lock; try again")
+_CLOSED = (
+    Unavailable,
+    "the ledger's file cannot be opened or written: check that its folder is there and ours",
+)
+
+_MEANING: Mapping[int, tuple[type[HostError], str]] = {
+    sqlite3.SQLITE_BUSY: _BUSY,
+    sqlite3.SQLITE_LOCKED: _BUSY,
+    sqlite3.SQLITE_FULL: (StorageFull, "no space left on the disk that holds the ledger"),
+    sqlite3.SQLITE_IOERR: (Unavailable, "the disk that holds the ledger reports an error"),
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_CANTOPEN: _CLOSED,
+    sqlite3.SQLITE_READONLY: _CLOSED,
+    sqlite3.SQLITE_PERM: _CLOSED,
+}
+
+
+def _path(url: str) -> Path | None:
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise Invalid(
+            "the ledger's address is not a database URL such as sqlite:////srv/petri/ledger.db"
+        ) from None
+    if parsed.get_backend_name() != "sqlite":
+        raise Invalid(f"this release keeps its ledger in SQLite only, not in {parsed.get_backend_name()}")
+    return None if parsed.database in {None, "", ":memory:"} else Path(str(parsed.database))
+
+
+def _engine(path: Path | None, *, query_only: bool) -> Engine:
+    return create_engine(
+        "sqlite://",
+        creator=lambda: _connect(path, query_only=query_only),
+        poolclass=NullPool,  # who connects keeps the connection, for as long as the ledger is open
+        hide_parameters=True,  # they hold what callers sent; an error's text goes to the log
+        json_serializer=lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":")),
+    )
+
+
+def _connect(path: Path | None, *, query_only: bool) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        ":memory:" if path is None else path,
+        isolation_level=None,  # else the driver opens transactions where it sees fit
+        check_same_thread=False,  # opened by one thread, used by one other
+    )
+    try:
+        for name, value in _pragmas(in_memory=path is None, query_only=query_only).items():
+            _insist(connection, name, value)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _pragmas(*, in_memory: bool, query_only: bool) -> dict[str, str | int]:
+    return {
+        "busy_timeout": int(BUSY_TIMEOUT_S * 1000),
+        "journal_mode": "memory" if in_memory else "wal",  # readers never wait for the writer
+        "synchronous": 2,  # FULL: a commit has reached the disk; NORMAL may lose the last ones
+        "foreign_keys": 1,
+        "query_only": int(query_only),
+    }
+
+
+def _insist(connection: sqlite3.Connection, name: str, value: str | int) -> None:
+    """Set a pragma and read it back: SQLite ignores, without a word, what it cannot do."""
+    connection.execute(f"PRAGMA {name}={value}")
+    (answer,) = connection.execute(f"PRAGMA {name}").fetchone()
+    if answer != value:
+        raise Unavailable(
+            f"the ledger's disk does not support {name}={value}: keep the ledger on a local file system",
+            detail=f"PRAGMA {name} is {answer!r}",
+        )
+
+
+def _begin(connection: Connection) -> None:
+    """Take the write lock at once: who reads first and writes later may find itself overtaken."""
+    begin = "BEGIN IMMEDIATE"
+    try:
+        connection.connection.cursor().execute(begin)
+    except sqlite3.Error as error:
+        raise wrapped(connection.dialect, begin, error) from error
+
+
+def _connected(engine: Engine) -> Connection:
+    try:
+        return engine.connect()
+    except DBAPIError as error:
+        raise explain(error) from error
+
+
+def _make_private(path: Path) -> None:
+    """Make the file before SQLite would: variables of sandboxes are in it, and may be secrets."""
+    try:
+        path.touch(mode=0o600)
+    except OSError as error:
+        raise Unavailable(
+            f"the ledger {path} cannot be opened: {error.strerror}", detail=str(error)
+        ) from error
+
+
+def _refuse_damaged(connection: Connection, path: Path) -> None:
+    if path.stat().st_size > CHECKED_BYTES:
+        return
+    try:
+        with connection.begin():
+            (verdict,) = connection.exec_driver_sql("PRAGMA quick_check(1)").one()
+    except DBAPIError as error:
+        raise explain(error) from error
+    if verdict != "ok":
+        raise Unavailable(f"the ledger {path} is damaged: {_RESTORE}", detail=verdict)

@@ -1,0 +1,126 @@
+"""The one who writes: a thread with a queue, so that writers wait in line instead of for a lock.
+
+Whatever has queued up while the last transaction was on its way to the disk goes into the next one
+together, and shares its fsync. No savepoints: on a full disk or an I/O error SQLite may roll back the
+whole transaction by itself, and a savepoint would hide that from the jobs before it. Instead, when one
+job of several refuses, all are undone and each is done again alone. A job must therefore be repeatable:
+it touches the connection and nothing else.
+"""
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from petri.errors import HostError, Unavailable
+
+T = TypeVar("T")
+Job = Callable[[Connection], T]
+Explain = Callable[[DBAPIError], HostError]
+
+MOST_AT_ONCE = 64
+"""Jobs in one transaction. More would save little and make the first of them wait for the last."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    job: Job[Any]
+    loop: asyncio.AbstractEventLoop
+    answer: asyncio.Future[Any]
+
+
+@dataclass(slots=True)
+class _Settled:
+    value: Any = None
+    error: Exception | None = None
+
+
+class Writer:
+    """Does jobs in transactions, in the order they were asked for. Owns its thread and `connection`."""
+
+    def __init__(self, connection: Connection, explain: Explain) -> None:
+        self._connection = connection
+        self._explain = explain
+        self._queue: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
+        self._closed = False
+        # A daemon, so that a forgotten `close` cannot hold up the end of the process; a transaction
+        # cut short by that end never happened.
+        self._thread = threading.Thread(target=self._work, name="petri-ledger-writer", daemon=True)
+        self._thread.start()
+
+    async def do(self, job: Job[T]) -> T:
+        """Return what `job` returns, once its transaction is on the disk.
+
+        Cancelling this gives up the answer, not the job.
+        """
+        if self._closed:
+            raise Unavailable("the ledger is closed")
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        self._queue.put(_Asked(job, loop, answer))
+        return await answer
+
+    def refuse(self) -> None:
+        """Take no more jobs. Called in the loop's thread, so no job can slip in behind the last."""
+        self._closed = True
+
+    def close(self) -> None:
+        """Finish the jobs asked for, then end the thread and the connection. Twice is fine."""
+        self.refuse()
+        self._queue.put(None)
+        self._thread.join()
+        self._connection.close()
+
+    def _work(self) -> None:
+        while batch := self._next():
+            _hand_over(batch, self._settle([asked.job for asked in batch]))
+
+    def _next(self) -> list[_Asked]:
+        """Wait for a job; return it with those behind it, or nothing once the queue has ended."""
+        batch: list[_Asked] = []
+        with contextlib.suppress(queue.Empty):
+            while len(batch) < MOST_AT_ONCE:
+                asked = self._queue.get(block=not batch)
+                if asked is None:
+                    self._queue.put(None)  # for the next look: these jobs come first
+                    break
+                batch.append(asked)
+        return batch
+
+    def _settle(self, jobs: Sequence[Job[Any]]) -> list[_Settled]:
+        try:
+            with self._connection.begin():
+                return [_Settled(job(self._connection)) for job in jobs]
+        except OperationalError as error:  # no lock, no space, no disk: alone they would fare no better
+            return [_Settled(error=self._explain(error)) for _ in jobs]
+        except Exception as error:  # noqa: BLE001  whatever a job raises belongs to who awaits it
+            if len(jobs) > 1:
+                return [settled for job in jobs for settled in self._settle([job])]
+            return [_Settled(error=self._explain(error) if isinstance(error, DBAPIError) else error)]
+
+
+def _hand_over(batch: Sequence[_Asked], settled: Sequence[_Settled]) -> None:
+    """Wake each loop once, however many of its jobs were done."""
+    by_loop = defaultdict(list)
+    for asked, result in zip(batch, settled, strict=True):
+        by_loop[asked.loop].append((asked.answer, result))
+    for loop, answers in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            loop.call_soon_threadsafe(_answer, answers)
+
+
+def _answer(answers: Sequence[tuple[asyncio.Future[Any], _Settled]]) -> None:
+    for answer, settled in answers:
+        if answer.done():  # cancelled meanwhile
+            continue
+        if settled.error is not None:
+            answer.set_exception(settled.error)
+        else:
+            answer.set_result(settled.value)
