@@ -1,0 +1,1 @@
+"""What runs inside a cell. Imports nothing of ours; `init.c` is built by `engine.rootfs`."""

@@ -1,0 +1,144 @@
+/* init: the first process of every cell.
+ *
+ * bubblewrap ends its work by becoming this program, as pid 1 of the cell's own pid namespace. It starts the
+ * command, waits for it, tells the launcher how it ended, and exits. With pid 1 gone the kernel kills whatever
+ * the command left behind, and only then lets bubblewrap see the end: when bwrap is reaped, the cell is empty.
+ *
+ * Why not bubblewrap's own pid 1: it folds "exited with 137" and "killed by signal 9" into one number, and it
+ * stays for as long as a background child does.
+ *
+ * The report goes through a pipe the command never holds. The command runs under the same uid, so this process
+ * makes itself undumpable first: /proc/1/fd then cannot be opened from inside, and a result cannot be forged.
+ *
+ * usage: init REPORT_FD COMMAND [ARGUMENT ...]
+ *
+ *   'S'             the cell is complete; the command is about to start
+ *   'X' errno:4     the command could not be started
+ *   'E' status:4    the command ended; `status` as wait(2) has it
+ *
+ * Freestanding C: no libc, no headers, so that any C compiler, tcc included, makes a small static program of it.
+ */
+
+#if defined(__x86_64__)
+#define SYS_WRITE 1
+#define SYS_FORK 57
+#define SYS_EXECVE 59
+#define SYS_WAIT4 61
+#define SYS_FCNTL 72
+#define SYS_PRCTL 157
+#define SYS_EXIT_GROUP 231
+#define FORK_ARGUMENT 0
+/* The registers of a C call hold (number, a, b, c, d); the kernel wants rax, rdi, rsi, rdx, r10. */
+__asm__(".globl system_call\n"
+        "system_call:\n"
+        "  movq %rdi, %rax\n"
+        "  movq %rsi, %rdi\n"
+        "  movq %rdx, %rsi\n"
+        "  movq %rcx, %rdx\n"
+        "  movq %r8, %r10\n"
+        "  syscall\n"
+        "  ret\n"
+        ".globl _start\n"
+        "_start:\n"
+        "  movq %rsp, %rdi\n"
+        "  andq $-16, %rsp\n"
+        "  call begin\n");
+#elif defined(__aarch64__)
+#define SYS_FCNTL 25
+#define SYS_WRITE 64
+#define SYS_EXIT_GROUP 94
+#define SYS_PRCTL 167
+#define SYS_FORK 220 /* clone */
+#define SYS_EXECVE 221
+#define SYS_WAIT4 260
+#define FORK_ARGUMENT 17 /* SIGCHLD */
+__asm__(".globl system_call\n"
+        "system_call:\n"
+        "  mov x8, x0\n"
+        "  mov x0, x1\n"
+        "  mov x1, x2\n"
+        "  mov x2, x3\n"
+        "  mov x3, x4\n"
+        "  mov x4, xzr\n"
+        "  svc #0\n"
+        "  ret\n"
+        ".globl _start\n"
+        "_start:\n"
+        "  mov x0, sp\n"
+        "  bl begin\n");
+#else
+#error "Petri's cells run on x86-64 and aarch64"
+#endif
+
+extern long system_call(long number, long a, long b, long c, long d);
+
+#define PR_SET_DUMPABLE 4
+#define F_SETFD 2
+#define FD_CLOEXEC 1
+#define EINTR 4
+
+static void report(long fd, char kind, int value, long size)
+{
+    char record[5];
+    record[0] = kind;
+    record[1] = (char)(value & 255);
+    record[2] = (char)((value >> 8) & 255);
+    record[3] = (char)((value >> 16) & 255);
+    record[4] = (char)((value >> 24) & 255);
+    system_call(SYS_WRITE, fd, (long)record, size, 0);
+}
+
+static void leave(int code)
+{
+    for (;;)
+        system_call(SYS_EXIT_GROUP, code, 0, 0, 0);
+}
+
+static long number(const char *text)
+{
+    long value = 0;
+    while (*text >= '0' && *text <= '9')
+        value = value * 10 + (*text++ - '0');
+    return value;
+}
+
+static void await_command(long fd, long command)
+{
+    for (;;) {
+        int status = 0;
+        long gone = system_call(SYS_WAIT4, -1, (long)&status, 0, 0);
+        if (gone == command) {
+            report(fd, 'E', status, 5);
+            leave(0);
+        }
+        if (gone < 0 && gone != -EINTR)
+            leave(1);
+    }
+}
+
+/* `stack` is as the kernel left it: argc, argv..., 0, envp..., 0 */
+void begin(long *stack)
+{
+    long argc = stack[0];
+    char **argv = (char **)(stack + 1);
+    char **envp = argv + argc + 1;
+    long fd, command, error;
+
+    if (argc < 3)
+        leave(2);
+    fd = number(argv[1]);
+    system_call(SYS_PRCTL, PR_SET_DUMPABLE, 0, 0, 0);
+    system_call(SYS_FCNTL, fd, F_SETFD, FD_CLOEXEC, 0);
+    report(fd, 'S', 0, 1);
+    command = system_call(SYS_FORK, FORK_ARGUMENT, 0, 0, 0);
+    if (command == 0) {
+        error = system_call(SYS_EXECVE, (long)argv[2], (long)(argv + 2), (long)envp, 0);
+        report(fd, 'X', (int)-error, 5);
+        leave(127);
+    }
+    if (command < 0) {
+        report(fd, 'X', (int)-command, 5);
+        leave(1);
+    }
+    await_command(fd, command);
+}

@@ -1,0 +1,188 @@
+"""The only module of the server that starts processes: the launcher, and the compiler for a cell's `init`.
+
+Everything else runs inside cells, and cells are the launcher's.
+"""
+
+import asyncio
+import itertools
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from petri.errors import EngineFailed, Unavailable
+from petri.launcher import protocol
+
+_SOURCE = Path(__file__).parents[2]
+_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from petri.launcher.main import main; main()"
+_HELLO_S = 15
+_GOODBYE_S = 15
+_COMPILE_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a cell ended, as the launcher saw it."""
+
+    wait_status: int
+    cpu_ms: float
+    peak_memory_bytes: int
+    oom_killed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What the launcher found on this host."""
+
+    cgroups: int | None
+    """The version of cgroups it uses; None when it cannot use them."""
+    missing: str | None
+    """Why it cannot."""
+    view: str | None
+    """Where the configured folders lie in its own mount namespace, if it has one."""
+
+
+class Launcher:
+    """The server's end of the launcher: starts it, talks to it, and starts it anew should it die."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._settings = settings
+        self._numbers = itertools.count(1)
+        self._endings: dict[int, asyncio.Future[Ending]] = {}
+        self._channel: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starting = asyncio.Lock()
+        self.hello = Hello(None, "the launcher has not started", None)
+
+    async def start(self) -> None:
+        """Start the launcher unless it runs, and wait until it is ready."""
+        async with self._starting:
+            if self._channel is None:
+                await self._start()
+
+    async def spawn(
+        self, order: dict[str, Any], descriptors: tuple[int, ...]
+    ) -> tuple[int, asyncio.Future[Ending]]:
+        """Start a cell; return its number and the future of its ending."""
+        if self._channel is None:
+            await self.start()
+        assert self._channel is not None
+        number = next(self._numbers)
+        ending = asyncio.get_running_loop().create_future()
+        self._endings[number] = ending
+        try:
+            protocol.send(self._channel, {"do": "spawn", "id": number, **order}, descriptors)
+        except OSError as error:
+            self._endings.pop(number, None)
+            raise EngineFailed("the launcher did not take the command", detail=str(error)) from error
+        return number, ending
+
+    def kill(self, number: int) -> None:
+        """Ask for the end of a cell; its ending still comes by its future."""
+        if self._channel is not None and number in self._endings:
+            try:
+                protocol.send(self._channel, {"do": "kill", "id": number})
+            except OSError as error:
+                self._lost(str(error))
+
+    async def stop(self) -> None:
+        """Close the line: the launcher ends every cell and then itself. Returns when it is gone."""
+        process, self._process = self._process, None
+        self._lost("the server is stopping")
+        if process is not None:
+            await asyncio.to_thread(_await_end, process)
+
+    async def _start(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if self._process is not None:
+            await asyncio.to_thread(_await_end, self._process)
+        argv = [sys.executable, "-I", "-S", "-c", _BOOT, str(_SOURCE), str(theirs.fileno())]
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: ASYNC220 - vfork and exec, done in a millisecond
+                argv,
+                stdin=subprocess.DEVNULL,
+                env={"PATH": os.defpath},
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        protocol.send(ours, self._settings)
+        ours.settimeout(_HELLO_S)
+        try:
+            said = await asyncio.to_thread(protocol.receive, ours)
+        except OSError as error:
+            said = None
+            detail = str(error)
+        else:
+            detail = "it ended"
+        if said is None:
+            ours.close()
+            await asyncio.to_thread(_await_end, self._process)
+            raise Unavailable("the launcher could not be started; the server's log says why", detail=detail)
+        self._ready(ours, said[0])
+
+    def _ready(self, channel: socket.socket, said: dict[str, Any]) -> None:
+        # Blocking on purpose: an order waits for a launcher that is busy for a moment; hearing never waits.
+        channel.settimeout(None)
+        self.hello = Hello(said["cgroups"], said["missing"], said["view"])
+        self._channel = channel
+        asyncio.get_running_loop().add_reader(channel, self._hear)
+
+    def _hear(self) -> None:
+        assert self._channel is not None
+        try:
+            received = protocol.receive(self._channel, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lost(str(error))
+            return
+        if received is None:
+            self._lost("it ended")
+        else:
+            self._settle(received[0])
+
+    def _settle(self, said: dict[str, Any]) -> None:
+        ending = self._endings.pop(said["id"], None)
+        if ending is None or ending.done():
+            return
+        if said["says"] == "failed":
+            ending.set_exception(EngineFailed("the cell could not be started", detail=said["why"]))
+            return
+        ending.set_result(
+            Ending(said["status"], said["cpu_ms"], said["peak_memory_bytes"], said["oom_killed"])
+        )
+
+    def _lost(self, why: str) -> None:
+        """Forget a launcher that is gone. Its cells die with it: each was told to die with its parent."""
+        if self._channel is not None:
+            asyncio.get_running_loop().remove_reader(self._channel)
+            self._channel.close()
+            self._channel = None
+        endings, self._endings = self._endings, {}
+        for ending in endings.values():
+            if not ending.done():
+                ending.set_exception(EngineFailed("the launcher was lost while the command ran", detail=why))
+
+
+def _await_end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(_GOODBYE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def compile_program(compilers: Sequence[str], source: Path, target: Path) -> None:
+    """Build the freestanding C program `source` with the first of `compilers` that can."""
+    complaints = []
+    for compiler in compilers:
+        argv = [compiler, "-static", "-nostdlib", "-fno-stack-protector", "-o", str(target), str(source)]
+        done = subprocess.run(argv, capture_output=True, timeout=_COMPILE_S, check=False)
+        if done.returncode == 0:
+            return
+        complaints.append(done.stderr.decode(errors="replace"))
+    raise Unavailable("no C compiler on this host could build a cell's init", detail="\n".join(complaints))

@@ -1,0 +1,17 @@
+"""The launcher: a small process of its own that owns every cell, and dies with the server.
+
+Imported by: `engine.process`, for `protocol.py` alone; it starts the rest with a bare interpreter.
+Imports: the standard library only.
+
+Why a process and not a module of the server:
+
+- it is single-threaded and small, so it may fork and then prepare the child in plain Python: enter the
+  cgroup, drop to the sandbox's uid, close everything. In the server that would be unsafe (threads) and slow;
+- it has a mount namespace of its own, in which the workspaces can be reached by any uid even when they lie
+  under `/root`; nothing of that is ever visible on the host;
+- `--die-with-parent` follows the thread that forked: here that is the only thread there is;
+- when the server is killed, the socket closes, and the launcher ends every cell before it goes itself.
+
+`protocol.py` is how the two talk, `cgroups.py` the limits, `view.py` the mount namespace, `cells.py` the
+life of one cell, `main.py` the loop.
+"""

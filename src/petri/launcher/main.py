@@ -1,0 +1,144 @@
+"""The launcher's loop: orders in, endings out, and an end to everything when the server is gone."""
+
+import ctypes
+import fcntl
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Any
+
+from petri.launcher import cgroups, protocol, view
+from petri.launcher.cells import Cells
+
+_PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
+_LOOK_AGAIN_MS = 2
+"""A killed process is gone within a millisecond or two; nothing tells us, so we look."""
+_LAST_WORDS_S = 10
+
+
+def main() -> None:
+    """Serve the socket whose number is the last argument until the server closes it."""
+    channel = socket.socket(fileno=int(sys.argv[-1]))
+    wake = _prepare_process()
+    first = protocol.receive(channel)
+    if first is None:
+        return
+    settings, _ = first
+    _await_predecessor(settings["memory"] + ".lock")
+    cells, hello = _prepare(settings)
+    try:
+        protocol.send(channel, hello)
+        _serve(channel, wake, cells)
+    finally:
+        _end(cells)
+        _sweep(settings["memory"])
+
+
+def _prepare_process() -> int:
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_NAME, b"petri-launcher", 0, 0, 0)
+    # Orphans of a bubblewrap that died early come to us, so that we can see them die.
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    # A terminal's Ctrl-C, or a service manager's SIGTERM to the whole group, is for the server to handle.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.umask(0o077)
+    return reading
+
+
+def _await_predecessor(path: str) -> None:
+    """Wait until the launcher of an earlier life has ended its cells; the lock is ours until we end too."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + _LAST_WORDS_S
+    while time.monotonic() < deadline:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_LOOK_AGAIN_MS / 1000)
+        else:
+            return
+
+
+def _prepare(settings: dict[str, Any]) -> tuple[Cells, dict[str, Any]]:
+    _sweep(settings["memory"])
+    hierarchy, missing = None, None
+    try:
+        hierarchy = cgroups.find(settings["tag"])
+        _remember(settings["memory"], hierarchy.bases())
+    except cgroups.Unusable as error:
+        missing = str(error)
+    place = view.arrange(settings["folders"]) if settings["private_view"] else None
+    version = hierarchy.version if hierarchy else None
+    hello = {"says": "ready", "cgroups": version, "missing": missing, "view": place}
+    return Cells(hierarchy), hello
+
+
+def _serve(channel: socket.socket, wake: int, cells: Cells) -> None:
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    poll.register(wake, select.POLLIN)
+    while True:
+        for descriptor, _ in poll.poll(_LOOK_AGAIN_MS if cells.waiting() else None):
+            if descriptor == wake:
+                os.read(wake, 4096)
+            elif not _obey(channel, cells):
+                return
+        cells.reap()
+        for ending in cells.finished():
+            protocol.send(channel, ending)
+
+
+def _obey(channel: socket.socket, cells: Cells) -> bool:
+    """Carry out one order; False when the server is gone."""
+    try:
+        received = protocol.receive(channel)
+    except ConnectionError:
+        return False
+    if received is None:
+        return False
+    order, descriptors = received
+    try:
+        if order["do"] == "kill":
+            cells.kill(order["id"])
+        else:
+            cells.spawn(order, descriptors)
+    except OSError as error:
+        protocol.send(channel, {"says": "failed", "id": order["id"], "why": str(error)})
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+    return True
+
+
+def _end(cells: Cells) -> None:
+    deadline = time.monotonic() + _LAST_WORDS_S
+    cells.kill_all()
+    while len(cells) and time.monotonic() < deadline:
+        cells.reap()
+        cells.finished()
+        time.sleep(_LOOK_AGAIN_MS / 1000)
+
+
+def _sweep(memory: str) -> None:
+    for base in _remembered(memory):
+        cgroups.sweep(base)
+
+
+def _remember(path: str, bases: list[str]) -> None:
+    """Write down where our groups are: the next life may be started from another cgroup."""
+    with open(path, "w") as file:
+        file.write("\n".join(bases))
+
+
+def _remembered(path: str) -> list[str]:
+    try:
+        with open(path) as file:
+            return [line for line in file.read().splitlines() if "/petri-" in line]
+    except FileNotFoundError:
+        return []

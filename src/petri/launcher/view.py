@@ -1,0 +1,49 @@
+"""The launcher's private view of the file system, when it is root.
+
+A cell's bubblewrap runs as the sandbox's own uid and must reach the workspace by a path. Workspaces may lie
+under `/root`, where that uid may not even look. So the launcher leaves the host's mount namespace and puts
+the folders that cells need side by side on a small tmpfs that everybody may pass through.
+"""
+
+import ctypes
+import os
+
+_CLONE_NEWNS = 0x0002_0000
+_MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_SLAVE = 2, 4, 4096, 16384, 1 << 19
+_PLACES = ("/mnt", "/media", "/srv", "/opt")
+"""Folders every Linux has and no cell needs; one of them disappears behind the view, for us alone."""
+
+
+def arrange(folders: dict[str, str]) -> str:
+    """Enter a mount namespace in which `folders` (name → host path) lie side by side; return where."""
+    place = next(place for place in _PLACES if os.path.isdir(place))
+    libc = ctypes.CDLL(None, use_errno=True)
+    _check(libc.unshare(_CLONE_NEWNS), "unshare the mount namespace")
+    # A slave, not private: what the host mounts under the workspaces later must show up here too.
+    _mount(libc, "none", "/", None, _MS_REC | _MS_SLAVE, None)
+    held = {name: os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for name, path in folders.items()}
+    _mount(libc, "petri", place, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=0711,size=64k")
+    for name, descriptor in held.items():
+        os.mkdir(f"{place}/{name}", 0o711)
+        _mount(libc, f"/proc/self/fd/{descriptor}", f"{place}/{name}", None, _MS_BIND | _MS_REC, None)
+        os.close(descriptor)
+    return place
+
+
+def _mount(
+    libc: ctypes.CDLL, source: str, target: str, kind: str | None, flags: int, options: str | None
+) -> None:
+    answer = libc.mount(
+        source.encode(),
+        target.encode(),
+        kind.encode() if kind else None,
+        ctypes.c_ulong(flags),
+        options.encode() if options else None,
+    )
+    _check(answer, f"mount {target}")
+
+
+def _check(answer: int, what: str) -> None:
+    if answer != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"could not {what}: {os.strerror(number)}")

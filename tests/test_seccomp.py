@@ -1,0 +1,165 @@
+"""The system-call filter: every number, on every ABI, against the table; computed and carried out."""
+
+import errno
+import json
+import platform
+import struct
+import textwrap
+
+import pytest
+
+from petri.engine import seccomp
+from tests.test_engine_contract import Bench, bench
+
+__all__ = ["bench"]
+
+ALLOW, KILL, ERRNO = 0x7FFF_0000, 0x8000_0000, 0x0005_0000
+NATIVE = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}[platform.machine()]
+I386, ARM = 0x4000_0003, 0x4000_0028
+X32 = 0x4000_0000
+REFUSED = {
+    seccomp.number_of(call): refusal.error
+    for refusal in seccomp.REFUSED
+    for call in refusal.calls
+    if seccomp.number_of(call) >= 0
+}
+only_bubblewrap = pytest.mark.parametrize("bench", ["bubblewrap"], indirect=True)
+only_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="x32 and int 0x80 are x86's")
+
+
+def judge(number: int, arguments: tuple[int, ...] = (), architecture: int = NATIVE) -> int:
+    """Return what the filter says to a call, by running its program."""
+    words = (*arguments, *([0] * (6 - len(arguments))))
+    data = struct.pack("=iIQ6Q", struct.unpack("=i", struct.pack("=I", number))[0], architecture, 0, *words)
+    program = list(struct.iter_unpack("=HBBI", seccomp.program()))
+    accumulator, at = 0, 0
+    while True:
+        code, if_true, if_false, value = program[at]
+        at += 1
+        match code:
+            case 0x20:
+                accumulator = struct.unpack_from("=I", data, value)[0]
+            case 0x06:
+                return int(value)
+            case 0x05:
+                at += value
+            case 0x54:
+                accumulator &= value
+            case 0x15:
+                at += if_true if accumulator == value else if_false
+            case 0x25:
+                at += if_true if accumulator > value else if_false
+            case 0x35:
+                at += if_true if accumulator >= value else if_false
+            case _:
+                raise AssertionError(f"unknown instruction {code:#x}")
+
+
+def test_every_native_call_is_judged_as_the_table_says() -> None:
+    special = {seccomp.number_of(name) for name in ("clone", "socket", "ioctl")}
+    for number in range(seccomp.LAST_REVIEWED + 1):
+        expected = ERRNO | REFUSED[number] if number in REFUSED else ALLOW
+        if number not in special:
+            assert judge(number) == expected, number
+
+
+def test_calls_younger_than_the_table_do_not_exist() -> None:
+    for number in (*range(seccomp.LAST_REVIEWED + 1, 1024), 2**31, 2**32 - 1):
+        assert judge(number) == ERRNO | errno.ENOSYS, number
+
+
+@only_x86
+def test_x32_does_not_exist_and_other_architectures_are_killed() -> None:
+    for number in range(1024):
+        assert judge(number | X32) == ERRNO | errno.ENOSYS
+        assert judge(number, architecture=I386) == KILL
+        assert judge(number, architecture=ARM) == KILL
+
+
+@pytest.mark.parametrize("flag", seccomp.CLONE_NEW.values(), ids=seccomp.CLONE_NEW.keys())
+def test_clone_makes_threads_and_processes_but_no_namespaces(flag: int) -> None:
+    clone = seccomp.number_of("clone")
+
+    assert judge(clone, (0x11,)) == ALLOW
+    assert judge(clone, (0x3D0F00,)) == ALLOW  # what pthread_create passes
+    assert judge(clone, (flag | 0x11,)) == ERRNO | errno.EPERM
+
+
+def test_sockets_are_of_four_families_and_never_raw() -> None:
+    socket = seccomp.number_of("socket")
+    allowed = {family for family in range(256) if judge(socket, (family, 1)) == ALLOW}
+
+    assert allowed == {1, 2, 10, 16}
+    for family in (2, 10):
+        for kind in (3, 10, 3 | 0x80000, 3 | 0x800):
+            assert judge(socket, (family, kind)) != ALLOW
+    assert judge(socket, (40 | 1 << 32, 1)) != ALLOW  # the kernel ignores the upper half of the word
+
+
+def test_keystrokes_cannot_be_pushed_into_a_terminal() -> None:
+    ioctl = seccomp.number_of("ioctl")
+
+    assert judge(ioctl, (0, 0x5401)) == ALLOW
+    for request in (0x5412, 0x541C, 0x5412 | 1 << 32):
+        assert judge(ioctl, (0, request)) == ERRNO | errno.EPERM
+
+
+PROBE = textwrap.dedent("""
+    import ctypes, json, os, signal, sys
+    libc = ctypes.CDLL(None, use_errno=True)
+    base, numbers = int(sys.argv[1]), json.loads(sys.argv[2])
+    answers = {}
+    for number in numbers:
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            signal.alarm(2)
+            ctypes.set_errno(0)
+            bad = ctypes.c_long(-1)
+            answer = libc.syscall(ctypes.c_long(base + number), bad, bad, bad, bad, bad, bad)
+            os.write(writing, str(ctypes.get_errno() if answer == -1 else 0).encode())
+            os._exit(0)
+        os.close(writing)
+        said = os.read(reading, 16)
+        os.close(reading)
+        _, status = os.waitpid(pid, 0)
+        answers[number] = int(said) if said else f"ended with status {status}"
+    print(json.dumps(answers))
+""")
+
+
+@only_bubblewrap
+async def test_a_cell_really_refuses_what_the_table_refuses(bench: Bench) -> None:
+    numbers = sorted(set(REFUSED) | set(range(seccomp.LAST_REVIEWED + 1, 520)))
+    await bench.run(("/usr/bin/python3", "-c", PROBE, "0", json.dumps(numbers)), timeout_s=60)
+
+    answers = {int(number): answer for number, answer in json.loads(bench.screen["stdout"]).items()}
+    assert answers == {number: REFUSED.get(number, errno.ENOSYS) for number in numbers}
+
+
+@only_x86
+@only_bubblewrap
+async def test_a_cell_really_has_no_x32(bench: Bench) -> None:
+    await bench.run(("/usr/bin/python3", "-c", PROBE, str(X32), json.dumps(list(range(548)))), timeout_s=60)
+
+    assert set(json.loads(bench.screen["stdout"]).values()) == {errno.ENOSYS}
+
+
+@only_x86
+@only_bubblewrap
+async def test_a_call_by_another_architecture_s_door_is_fatal(bench: Bench) -> None:
+    by_int_80 = textwrap.dedent("""
+        import ctypes, mmap
+        page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        page.write(bytes.fromhex("b814000000" "cd80" "c3"))  # mov eax, 20 (getpid); int 0x80; ret
+        address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+        print(ctypes.CFUNCTYPE(ctypes.c_int)(address)())
+    """)
+    outcome = await bench.run(("/usr/bin/python3", "-c", by_int_80))
+
+    assert outcome.signal == 31
+    assert bench.screen["stdout"] == b""
+
+
+def test_every_refusal_has_a_reason() -> None:
+    assert all(len(refusal.reason) > 10 for refusal in seccomp.REFUSED)
