@@ -1,0 +1,47 @@
+"""HTTP in, HTTP out. No rules: parse, call one operation, shape the answer.
+
+Imported by: `app`. Imports: `operations`, `wire`, `petri.model`, `petri.errors`, and the front doors whose
+nouns are shown (`engine`, `ledger`, `workspace`). `problems.py` maps errors, once; `guard.py` says who
+may knock.
+"""
+
+from typing import Any
+
+from fastapi import FastAPI
+
+from petri import __version__
+from petri.api import exec, files, problems, runs, sandboxes, service
+from petri.api.guard import Guard
+from petri.operations import Host
+from petri.wire import Problem
+
+_ABOUT = (
+    "A self-hosted runtime for the code that AI agents write. A sandbox is a workspace; each run is fresh."
+)
+
+
+def build(host: Host, *, api_key: str | None, max_body_bytes: int) -> FastAPI:
+    """Return the HTTP application in front of `host`."""
+    app = FastAPI(
+        title="Petri", version=__version__, description=_ABOUT, redoc_url=None, redirect_slashes=False
+    )
+    app.state.host = host
+    app.state.max_body_bytes = max_body_bytes
+    for room in (sandboxes, exec, files, runs, service):
+        app.include_router(room.router)
+    problems.install(app)
+    app.add_middleware(Guard, api_key=api_key)
+    _describe(app)
+    return app
+
+
+def _describe(app: FastAPI) -> None:
+    """Put the shape of a problem into the OpenAPI document; every route refers to it."""
+    make = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = make()
+        document["components"]["schemas"].setdefault("Problem", Problem.model_json_schema())
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -1,0 +1,148 @@
+"""Downloads: files with ETags and ranges, folders as archives; never shown as a page of ours."""
+
+import asyncio
+import re
+import threading
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from urllib.parse import quote
+
+from fastapi import Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from petri.errors import BadRange, PreconditionFailed
+from petri.workspace import OpenFile
+
+_PIECE_BYTES = 1 << 20
+_RANGE = re.compile(r"bytes=([0-9]{0,20})-([0-9]{0,20})")
+MEDIA = {
+    "tar": "application/x-tar",
+    "tar.gz": "application/gzip",
+    "tar.zst": "application/zstd",
+    "zip": "application/zip",
+}
+
+
+def file_response(request: Request, file: OpenFile, name: str) -> Response:
+    """Return the answer to a GET or HEAD of one file; takes over `file` and closes it."""
+    etag = f'"{file.digest}"'
+    headers = {"ETag": etag, "Accept-Ranges": "bytes", **attachment(name)}
+    try:
+        _refuse_unless(request.headers.get("if-match"), etag)
+        if (known := request.headers.get("if-none-match")) and matches(known, etag):
+            file.close()
+            return Response(status_code=304, headers=headers)
+        start, end, status = _wanted(request, file, etag)
+    except BaseException:
+        file.close()
+        raise
+    if status == 206:
+        headers["Content-Range"] = f"bytes {start}-{end - 1}/{file.size}"
+    headers["Content-Length"] = str(end - start)
+    if request.method == "HEAD":
+        file.close()
+        return Response(status_code=status, headers=headers, media_type="application/octet-stream")
+    pieces = _pieces(file, start, end)
+    return _Streamed(pieces, file.close, status, headers, "application/octet-stream")
+
+
+def _refuse_unless(condition: str | None, etag: str) -> None:
+    if not matches(condition, etag):
+        raise PreconditionFailed(f"the file is another version than If-Match names: it is {etag}")
+
+
+def bytes_response(pieces: Iterator[bytes], name: str, media: str, size: int | None = None) -> Response:
+    """Return an answer made of `pieces`, which are fetched in a thread."""
+    headers = attachment(name)
+    if size is not None:
+        headers["Content-Length"] = str(size)
+    source = _Source(pieces)
+    return _Streamed(_in_threads(source), source.close, 200, headers, media)
+
+
+class _Streamed(StreamingResponse):
+    """A stream whose source is closed in the end, also when the client left before the first byte."""
+
+    def __init__(
+        self,
+        pieces: AsyncIterator[bytes],
+        close: Callable[[], None],
+        status: int,
+        headers: dict[str, str],
+        media: str,
+    ) -> None:
+        super().__init__(pieces, status, headers, media)
+        self._close = close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await asyncio.shield(asyncio.to_thread(self._close))
+
+
+class _Source:
+    """Pieces for threads: whoever closes waits for the thread that still fetches one."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._lock = threading.Lock()
+
+    def fetch(self) -> bytes | None:
+        with self._lock:
+            return next(self._pieces, None)
+
+    def close(self) -> None:
+        with self._lock:
+            if isinstance(self._pieces, Generator):
+                self._pieces.close()
+
+
+def matches(condition: str | None, etag: str) -> bool:
+    """Say whether an `If-Match` or `If-None-Match` header names `etag`; a missing one does."""
+    if condition is None:
+        return True
+    named = [each.strip().removeprefix("W/") for each in condition.split(",")]
+    return "*" in named or etag in named or etag.strip('"') in named
+
+
+def version(condition: str | None) -> str | None:
+    """Return the digest a condition on a write names, bare; `*` stays what it is."""
+    return None if condition is None else condition.strip().removeprefix("W/").strip('"')
+
+
+def attachment(name: str) -> dict[str, str]:
+    """Return headers that make a browser save the answer and never show it as ours."""
+    safe = quote(name.encode("utf-8", "surrogateescape"))
+    return {"Content-Disposition": f"attachment; filename*=UTF-8''{safe}"}
+
+
+def _wanted(request: Request, file: OpenFile, etag: str) -> tuple[int, int, int]:
+    """Return which bytes to send, and 206 if they are a part; several ranges at once get the whole."""
+    found = _RANGE.fullmatch(request.headers.get("range", "").strip())
+    if found is None or not (found[1] or found[2]) or request.headers.get("if-range", etag) != etag:
+        return 0, file.size, 200
+    if found[1]:
+        start = int(found[1])
+        end = min(file.size, int(found[2]) + 1) if found[2] else file.size
+        if found[2] and int(found[2]) < start:
+            return 0, file.size, 200
+    else:
+        start, end = max(0, file.size - int(found[2])), file.size
+    if start >= end:
+        raise BadRange(f"the file has {file.size} bytes; there is nothing at {found[0]}")
+    return start, end, 206
+
+
+async def _pieces(file: OpenFile, start: int, end: int) -> AsyncIterator[bytes]:
+    while start < end:
+        piece = await asyncio.to_thread(file.read, start, min(_PIECE_BYTES, end - start))
+        if not piece:  # it was cut short meanwhile; the missing length tells the client
+            return
+        start += len(piece)
+        yield piece
+
+
+async def _in_threads(source: _Source) -> AsyncIterator[bytes]:
+    while (piece := await asyncio.to_thread(source.fetch)) is not None:
+        yield piece

@@ -1,0 +1,134 @@
+"""/v1/sandboxes/{id}/files: put, get, list and delete files."""
+
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+
+from petri.api.context import CallerOf, FilePath, HostOf, ListedPath
+from petri.api.downloads import MEDIA, bytes_response, file_response, version
+from petri.api.problems import DOCUMENTED
+from petri.api.shapes import entry_answer, shown_path
+from petri.api.uploads import Form, in_pieces
+from petri.operations import files
+from petri.wire import FileAnswer, FilesWritten, Listing
+from petri.workspace import Written
+
+router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}/files", responses=DOCUMENTED, tags=["files"])
+
+_BYTES: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
+_FORM = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "properties": {"file": {"type": "array", "items": _BYTES["schema"], "minItems": 1}},
+                    "required": ["file"],
+                }
+            }
+        },
+    }
+}
+_RAW = {"requestBody": {"required": True, "content": {"application/octet-stream": _BYTES}}}
+_FILE: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The bytes.",
+        "content": {"application/octet-stream": _BYTES, **{m: _BYTES for m in MEDIA.values()}},
+    },
+    206: {"description": "The range of bytes asked for.", "content": {"application/octet-stream": _BYTES}},
+    304: {"description": "The caller has this version."},
+}
+ArchiveKind = Literal["tar", "tar.gz", "tar.zst", "zip"]
+
+
+@router.post("", status_code=201, openapi_extra=_FORM)
+async def upload_files(
+    sandbox_id: str,
+    request: Request,
+    host: HostOf,
+    caller: CallerOf,
+    extract: Annotated[bool, Query(description="Unpack .zip, .tar, .tar.gz and .tar.zst parts.")] = False,
+) -> FilesWritten:
+    """Upload one or many files as parts named `file`; all of them appear, or none."""
+    sandbox = await files.live_sandbox(host, caller, sandbox_id)
+    with files.receive(host, sandbox) as intake:
+        form = Form(request.headers.get("content-type", ""), intake, extract=extract)
+        await in_pieces(request.stream(), form.take)
+        form.finish()
+        return _written(await files.commit(host, sandbox, intake))
+
+
+@router.get("")
+async def list_files(
+    sandbox_id: str,
+    host: HostOf,
+    caller: CallerOf,
+    path: ListedPath,
+    recursive: Annotated[bool, Query(description="With everything below.")] = False,
+) -> Listing:
+    """List a folder; its top unless `path` says otherwise."""
+    found = await files.look(host, caller, sandbox_id, path, recursive=recursive)
+    entries = [entry_answer(entry) for entry in found.entries]
+    return Listing(path=shown_path(found.path)[0], entries=entries, truncated=found.truncated)
+
+
+@router.get("/{path:any}", responses=_FILE, response_class=Response)
+async def get_file(
+    sandbox_id: str,
+    request: Request,
+    host: HostOf,
+    caller: CallerOf,
+    path: FilePath,
+    archive: ArchiveKind | None = None,
+) -> Response:
+    """Download a file, or with `archive` a folder."""
+    name = PurePosixPath(path).name or sandbox_id
+    if archive is not None:
+        pieces = await files.archive(host, caller, sandbox_id, path, archive)
+        return bytes_response(pieces, f"{name}.{archive}", MEDIA[archive])
+    return file_response(request, await files.open_file(host, caller, sandbox_id, path), name)
+
+
+@router.head("/{path:any}", responses=_FILE, response_class=Response)
+async def head_file(
+    sandbox_id: str, request: Request, host: HostOf, caller: CallerOf, path: FilePath
+) -> Response:
+    """Say what a download would bring."""
+    file = await files.open_file(host, caller, sandbox_id, path)
+    return file_response(request, file, PurePosixPath(path).name)
+
+
+@router.put("/{path:any}", status_code=201, openapi_extra=_RAW)
+async def put_file(
+    sandbox_id: str, request: Request, response: Response, host: HostOf, caller: CallerOf, path: FilePath
+) -> FileAnswer:
+    """Write one file; with `If-Match` only over that version, with `If-None-Match: *` only a new one."""
+    sandbox = await files.live_sandbox(host, caller, sandbox_id)
+    with files.receive(host, sandbox) as intake:
+        staged = intake.file(path)
+        await in_pieces(request.stream(), staged.write)
+        staged.close()
+        written = await files.commit(
+            host,
+            sandbox,
+            intake,
+            if_match=version(request.headers.get("if-match")),
+            if_none_match=version(request.headers.get("if-none-match")),
+        )
+    response.headers["ETag"] = f'"{written[0].digest}"'
+    return _written(written).files[0]
+
+
+@router.delete("/{path:any}", status_code=204)
+async def delete_file(
+    sandbox_id: str, request: Request, host: HostOf, caller: CallerOf, path: FilePath
+) -> None:
+    """Delete a file, a link, or a folder with everything in it."""
+    await files.delete(host, caller, sandbox_id, path, version(request.headers.get("if-match")))
+
+
+def _written(written: list[Written]) -> FilesWritten:
+    answers = [FileAnswer(path=file.path, size=file.size, digest=file.digest) for file in written]
+    return FilesWritten(files=answers, filename=answers[0].path if len(answers) == 1 else None)

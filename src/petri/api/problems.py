@@ -1,0 +1,153 @@
+"""Errors become HTTP here and nowhere else."""
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import Match
+
+from petri import errors
+from petri.errors import PetriError
+from petri.wire import Problem
+
+_log = logging.getLogger("petri.api")
+
+STATUS: Mapping[type[PetriError], int] = {
+    errors.Invalid: 400,
+    errors.InvalidField: 422,
+    errors.Unauthorized: 401,
+    errors.Forbidden: 403,
+    errors.NotFound: 404,
+    errors.Conflict: 409,
+    errors.PreconditionFailed: 412,
+    errors.TooLarge: 413,
+    errors.BadRange: 416,
+    errors.Busy: 429,
+    errors.Unavailable: 503,
+    errors.StorageFull: 507,
+    errors.EngineFailed: 503,
+}
+RETRY_AFTER_S = 1
+_MEDIA = "application/problem+json"
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+_LONGEST_DETAIL = 1000
+_LONGEST_FIELD = 200
+
+DOCUMENTED: dict[int | str, dict[str, Any]] = {
+    code: {"description": what, "content": {_MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+    for code, what in (
+        (
+            "4XX",
+            "The request cannot be honoured as asked; `code` and `detail` say why and what would be right.",
+        ),
+        ("5XX", "The request was fine, this host could not honour it."),
+        (422, "A field cannot be what it is; `field` names it."),
+    )
+}
+"""What every route may answer besides what it promises."""
+
+
+def install(app: FastAPI) -> None:
+    """Have every error of `app` answered as a problem."""
+    app.add_exception_handler(PetriError, _on_petri_error)
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    app.add_exception_handler(ClientDisconnect, _on_hang_up)
+    app.add_exception_handler(Exception, _on_bug)
+
+
+def answer(error: PetriError) -> JSONResponse:
+    """Return `error` as the answer to a request."""
+    status = STATUS[type(error)]
+    headers = {"Retry-After": str(RETRY_AFTER_S)} if status in (429, 503) else {}
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return _problem(status, error.code, error.message, error.field, headers)
+
+
+def problem(error: PetriError) -> Problem:
+    """Return `error` as it stands in an answer or an event."""
+    return _body(STATUS[type(error)], error.code, error.message, error.field)
+
+
+def _body(status: int, code: str, detail: str, field: str | None) -> Problem:
+    return Problem(
+        type=f"urn:petri:{code}",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=_short(detail, _LONGEST_DETAIL),
+        code=code,
+        field=None if field is None else _short(field, _LONGEST_FIELD),
+    )
+
+
+def _short(text: str, longest: int) -> str:
+    """Return `text` fit for an answer: what it quotes of the request may be long, or no Unicode at all."""
+    text = text.encode(errors="backslashreplace").decode()
+    return text if len(text) <= longest else text[:longest] + "…"
+
+
+def _problem(
+    status: int, code: str, detail: str, field: str | None = None, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    content = _body(status, code, detail, field).model_dump(exclude_none=True)
+    return JSONResponse(content, status, headers, _MEDIA)
+
+
+async def _on_petri_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, PetriError)
+    if error.detail:
+        _log.warning("%s: %s (%s)", error.code, error.message, error.detail)
+    return answer(error)
+
+
+async def _on_validation_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return answer(
+            errors.Invalid(f"the body is not JSON: {first['ctx']['error']} at byte {first['loc'][-1]}")
+        )
+    field = _field(first["loc"])
+    message = str(first["msg"]).removeprefix("Value error, ")
+    return answer(errors.InvalidField(field, f"{field}: {message}" if field else message))
+
+
+async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        return _problem(404, "not_found", "there is nothing at this address; /docs lists what there is")
+    if error.status_code == 405:
+        allowed = ", ".join(_methods(request))
+        detail = f"this address takes {allowed}, not {request.method[:20]!r}"
+        return _problem(405, "method_not_allowed", detail, None, {"Allow": allowed})
+    return _problem(error.status_code, "invalid_request", str(error.detail), None, error.headers)
+
+
+def _methods(request: Request) -> list[str]:
+    """Return everything the address takes; Starlette tells only what its first route there does."""
+    routes = request.app.routes
+    asked = {method: {**request.scope, "method": method} for method in _METHODS}
+    return [name for name in _METHODS if any(each.matches(asked[name])[0] is Match.FULL for each in routes)]
+
+
+async def _on_hang_up(request: Request, _: Exception) -> JSONResponse:
+    _log.info("%s %s: the client hung up before its request was whole", request.method, request.url.path)
+    return _problem(400, "invalid_request", "the request ends in the middle; nothing was done")
+
+
+async def _on_bug(request: Request, error: Exception) -> JSONResponse:
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return _problem(500, "bug", "Petri failed in a way it should not; the server's log has the details")
+
+
+def _field(place: tuple[Any, ...]) -> str:
+    """Return where in the request something is wrong, without the part FastAPI calls it by."""
+    parts = [str(part) for part in place if part not in ("body", "query", "path", "header")]
+    return ".".join(parts)

@@ -1,0 +1,96 @@
+"""/v1/sandboxes: create, look at, change, end."""
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
+
+from petri.api.bodies import JsonRoute
+from petri.api.context import CallerOf, HostOf, MetadataOf
+from petri.api.problems import DOCUMENTED
+from petri.api.shapes import event_answer, run_answer, sandbox_answer, wish_of
+from petri.ledger import SandboxQuery
+from petri.model import State
+from petri.operations import history
+from petri.operations.amend import amend
+from petri.operations.create import create
+from petri.operations.destroy import destroy
+from petri.wire import CreateSandbox, EventList, PatchSandbox, RunList, SandboxAnswer, SandboxList
+
+router = APIRouter(prefix="/v1/sandboxes", route_class=JsonRoute, responses=DOCUMENTED, tags=["sandboxes"])
+
+Limit = Annotated[int, Query(ge=1, le=200)]
+Cursor = Annotated[str | None, Query(max_length=200)]
+StateName = Literal["creating", "ready", "deleting", "deleted"]
+
+
+@router.post("", status_code=201, responses={200: {"model": SandboxAnswer, "description": "It was there."}})
+async def create_sandbox(
+    body: CreateSandbox, response: Response, host: HostOf, caller: CallerOf
+) -> SandboxAnswer:
+    """Create a sandbox, or return the live one of that name (200)."""
+    sandbox, is_new = await create(host, caller, wish_of(body, caller.key_name))
+    response.status_code = 201 if is_new else 200
+    return sandbox_answer(sandbox)
+
+
+@router.get("")
+async def list_sandboxes(
+    host: HostOf,
+    caller: CallerOf,
+    metadata: MetadataOf,
+    state: StateName | None = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> SandboxList:
+    """List sandboxes, newest first; `metadata.KEY=VALUE` keeps those that say so."""
+    query = SandboxQuery(limit, cursor, State(state) if state else None, metadata)
+    page = await history.sandboxes(host, caller, query)
+    return SandboxList(sandboxes=[sandbox_answer(each) for each in page.items], next_cursor=page.next_cursor)
+
+
+@router.get("/{sandbox_id}")
+async def show_sandbox(sandbox_id: str, host: HostOf, caller: CallerOf) -> SandboxAnswer:
+    """Show one sandbox; ended ones too."""
+    return sandbox_answer(await history.sandbox(host, caller, sandbox_id))
+
+
+@router.patch("/{sandbox_id}")
+async def change_sandbox(
+    sandbox_id: str, body: PatchSandbox, host: HostOf, caller: CallerOf
+) -> SandboxAnswer:
+    """Change a sandbox; what the body does not name stays."""
+    return sandbox_answer(await amend(host, caller, sandbox_id, _changes(body)))
+
+
+@router.delete("/{sandbox_id}", status_code=204)
+async def delete_sandbox(sandbox_id: str, host: HostOf, caller: CallerOf) -> None:
+    """End a sandbox and everything in it; its history stays."""
+    await destroy(host, caller, sandbox_id)
+
+
+@router.get("/{sandbox_id}/runs")
+async def list_runs(
+    sandbox_id: str, host: HostOf, caller: CallerOf, limit: Limit = 50, cursor: Cursor = None
+) -> RunList:
+    """List a sandbox's runs, newest first."""
+    page = await history.runs(host, caller, sandbox_id, limit, cursor)
+    return RunList(runs=[run_answer(each) for each in page.items], next_cursor=page.next_cursor)
+
+
+@router.get("/{sandbox_id}/events")
+async def list_events(
+    sandbox_id: str, host: HostOf, caller: CallerOf, limit: Limit = 50, cursor: Cursor = None
+) -> EventList:
+    """List what happened to a sandbox, oldest first."""
+    page = await history.events(host, caller, sandbox_id, limit, cursor)
+    return EventList(events=[event_answer(each) for each in page.items], next_cursor=page.next_cursor)
+
+
+def _changes(body: PatchSandbox) -> dict[str, object]:
+    """Return what the request names. `network` can only be `none` in this release, which it is."""
+    given = body.model_dump(exclude_unset=True, exclude={"limits", "network"})
+    if body.limits is not None:
+        given["limits"] = body.limits.model_dump(exclude_none=True)
+    if "metadata" in given and given["metadata"] is None:
+        given["metadata"] = {}
+    return given

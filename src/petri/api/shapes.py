@@ -1,0 +1,246 @@
+"""What the rooms know, in the shapes of the wire."""
+
+import base64
+import signal
+from datetime import UTC, datetime
+
+from petri.engine import Layer
+from petri.ledger import HistoryRow
+from petri.model import Asker, Kept, Limits, Run, Sandbox
+from petri.operations.command import Ask
+from petri.operations.create import Wish
+from petri.operations.history import Told
+from petri.operations.languages import Language
+from petri.wire import (
+    CreateSandbox,
+    EntryAnswer,
+    EventAnswer,
+    ExecAnswer,
+    ExecFields,
+    KeptAnswer,
+    LanguageAnswer,
+    LayerAnswer,
+    LimitsAnswer,
+    NetworkAnswer,
+    RunAnswer,
+    SandboxAnswer,
+    UsageAnswer,
+)
+from petri.workspace import Entry
+
+
+def timestamp(seconds: float) -> str:
+    """Return a time as RFC 3339 has it, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _moment(seconds: float | None) -> str | None:
+    return None if seconds is None else timestamp(seconds)
+
+
+def wish_of(body: CreateSandbox, key_name: str | None) -> Wish:
+    """Return what a request to create asks for."""
+    return Wish(
+        language=body.language,
+        name=body.name,
+        engine=body.engine,
+        lifetime=body.lifetime,
+        ttl_s=body.ttl_s,
+        idle_s=body.idle_s,
+        limits=body.limits.model_dump(exclude_none=True),
+        env=body.env,
+        metadata=body.metadata,
+        asker=Asker(body.created_by, body.agent, key_name),
+    )
+
+
+def ask_of(body: ExecFields, key_name: str | None) -> Ask:
+    """Return what a request to run asks for."""
+    return Ask(
+        filename=body.filename,
+        command=body.command,
+        code=body.code,
+        language=body.language,
+        args=body.args,
+        stdin=(body.stdin or "").encode(),
+        env=body.env,
+        cwd=body.cwd,
+        timeout_s=body.timeout_s if body.timeout_s is not None else body.timeout,
+        engine=body.engine,
+        asker=Asker(body.created_by, body.agent, key_name),
+    )
+
+
+def sandbox_answer(sandbox: Sandbox) -> SandboxAnswer:
+    """Return a sandbox as the API shows it."""
+    expiry = None if sandbox.ended_at is not None else sandbox.expiry()
+    return SandboxAnswer(
+        id=sandbox.id,
+        name=sandbox.name,
+        language=sandbox.language,
+        state=sandbox.state,
+        engine=sandbox.engine,
+        image=None,
+        lifetime=sandbox.lifetime,
+        created_at=timestamp(sandbox.created_at),
+        last_active_at=timestamp(sandbox.last_active_at),
+        expires_at=timestamp(expiry[0]) if expiry else None,
+        expires_because=expiry[1] if expiry else None,
+        ended_at=_moment(sandbox.ended_at),
+        ended_because=sandbox.ended_because,
+        ttl_s=sandbox.ttl_s,
+        idle_s=sandbox.idle_s,
+        limits=_limits(sandbox.limits),
+        network=NetworkAnswer(),
+        env=dict(sandbox.env),
+        metadata=dict(sandbox.metadata),
+        created_by=sandbox.asker.created_by,
+        agent=sandbox.asker.agent,
+        tree=None,
+        environment=None,
+    )
+
+
+def _limits(limits: Limits) -> LimitsAnswer:
+    return LimitsAnswer(
+        cpus=limits.cpus,
+        memory_bytes=limits.memory_bytes,
+        processes=limits.processes,
+        timeout_s=limits.timeout_s,
+    )
+
+
+def exec_answer(told: Told) -> ExecAnswer:
+    """Return how a run ended, as its caller is told."""
+    run, outcome = told.run, told.run.outcome
+    return ExecAnswer(
+        run_id=run.id,
+        sandbox_id=run.sandbox_id,
+        state=run.state,
+        exit_code=outcome.exit_code if outcome else None,
+        signal=outcome.signal if outcome else None,
+        signal_name=_signal_name(outcome.signal if outcome else None),
+        timed_out=bool(outcome and outcome.timed_out),
+        oom_killed=bool(outcome and outcome.oom_killed),
+        cancelled=run.state == "cancelled",
+        stdout=told.stdout.text(),
+        stderr=told.stderr.text(),
+        stdout_truncated=_is_truncated(told.stdout.truncated, run.stdout),
+        stderr_truncated=_is_truncated(told.stderr.truncated, run.stderr),
+        stdout_bytes=max(run.stdout.total_bytes, told.stdout.total_bytes),
+        stderr_bytes=max(run.stderr.total_bytes, told.stderr.total_bytes),
+        duration_ms=outcome.duration_ms if outcome else 0.0,
+        usage=UsageAnswer(
+            cpu_ms=outcome.usage.cpu_ms if outcome else 0.0,
+            peak_memory_bytes=outcome.usage.peak_memory_bytes if outcome else 0,
+        ),
+        tree_before=None,
+        tree_after=None,
+        changes=None,
+        environment=None,
+        installed=[],
+    )
+
+
+def _is_truncated(cut: bool, kept: Kept) -> bool:  # noqa: FBT001 - one fact of two, both about one stream
+    return cut or kept.total_bytes > kept.kept_bytes
+
+
+def run_answer(run: Run) -> RunAnswer:
+    """Return a run as the record has it."""
+    outcome = run.outcome
+    return RunAnswer(
+        run_id=run.id,
+        sandbox_id=run.sandbox_id,
+        state=run.state,
+        form=run.form,
+        said=run.said,
+        argv=list(run.argv),
+        cwd=run.cwd,
+        language=run.language,
+        engine=run.engine,
+        env_names=list(run.env_names),
+        stdin_bytes=run.stdin_bytes,
+        timeout_s=run.timeout_s,
+        created_by=run.asker.created_by,
+        agent=run.asker.agent,
+        key_name=run.asker.key_name,
+        asked_at=timestamp(run.asked_at),
+        started_at=_moment(run.started_at),
+        ended_at=_moment(run.ended_at),
+        exit_code=outcome.exit_code if outcome else None,
+        signal=outcome.signal if outcome else None,
+        signal_name=_signal_name(outcome.signal if outcome else None),
+        timed_out=bool(outcome and outcome.timed_out),
+        oom_killed=bool(outcome and outcome.oom_killed),
+        cancelled=run.state == "cancelled",
+        duration_ms=outcome.duration_ms if outcome else None,
+        usage=UsageAnswer(cpu_ms=outcome.usage.cpu_ms, peak_memory_bytes=outcome.usage.peak_memory_bytes)
+        if outcome
+        else None,
+        stdout=_kept(run.stdout),
+        stderr=_kept(run.stderr),
+        failure=run.failure,
+        tree_before=None,
+        tree_after=None,
+        environment=None,
+    )
+
+
+def _kept(kept: Kept) -> KeptAnswer:
+    return KeptAnswer(bytes=kept.total_bytes, kept_bytes=kept.kept_bytes, digest=kept.digest)
+
+
+def _signal_name(number: int | None) -> str | None:
+    if number is None:
+        return None
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
+
+
+def event_answer(row: HistoryRow) -> EventAnswer:
+    """Return a row of the history."""
+    return EventAnswer(
+        number=row.number, at=timestamp(row.at), kind=row.kind, run_id=row.run_id, detail=dict(row.detail)
+    )
+
+
+def shown_path(path: str) -> tuple[str, str | None]:
+    """Return a path as text, and its bytes in base64 if it is not UTF-8."""
+    raw = path.encode("utf-8", "surrogateescape")
+    try:
+        return raw.decode(), None
+    except UnicodeDecodeError:
+        return raw.decode(errors="replace"), base64.b64encode(raw).decode()
+
+
+def entry_answer(entry: Entry) -> EntryAnswer:
+    """Return an entry of a workspace."""
+    path, exact = shown_path(entry.path)
+    return EntryAnswer(
+        path=path,
+        kind=entry.kind,
+        size=entry.size,
+        mode=f"{entry.mode:04o}",
+        modified_at=timestamp(entry.modified_at),
+        target=None if entry.target is None else shown_path(entry.target)[0],
+        path_base64=exact,
+    )
+
+
+def language_answer(language: Language) -> LanguageAnswer:
+    """Return a language and whether it is to be had."""
+    return LanguageAnswer(
+        name=language.name,
+        available=language.needs is None,
+        version=language.version,
+        endings=list(language.endings),
+        needs=language.needs,
+    )
+
+
+def layer_answer(layer: Layer) -> LayerAnswer:
+    """Return a protective layer."""
+    return LayerAnswer(name=layer.name, on=layer.on, says=layer.says, remedy=layer.remedy)

@@ -1,0 +1,260 @@
+"""The only file that knows every room: settings → Host → the ASGI app, and the process around it."""
+
+import asyncio
+import fcntl
+import gc
+import logging
+import os
+import signal
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+
+import uvicorn
+
+from petri import api
+from petri.api.guard import is_loopback
+from petri.api.shapes import layer_answer
+from petri.engine.bubblewrap import BubblewrapEngine, Setup
+from petri.errors import Invalid, PetriError
+from petri.ledger import Ledger
+from petri.logs import set_up_logs
+from petri.model import Limits, RunEvent
+from petri.operations import Host, Policy
+from petri.operations.desk import Desk
+from petri.operations.languages import Languages
+from petri.operations.reap import expire_forever, recover
+from petri.settings import Settings, load
+from petri.transcript import Transcripts
+from petri.wire import LayerAnswer
+from petri.workspace import Bounds, Workspaces
+
+_log = logging.getLogger("petri")
+_LAST_ANSWERS_S = 5
+"""How long answers may take to be sent once every run has ended."""
+_BACKLOG = 1024
+
+
+def serve() -> None:
+    """Serve until told to stop. Raises `Invalid` if the settings or the home make no sense."""
+    settings = load()
+    set_up_logs(settings.log_level)
+    if settings.api_key is None and not is_loopback(settings.host):
+        raise Invalid(
+            f"PETRI_HOST={settings.host} would let other machines run code here without a key; "
+            "set PETRI_API_KEY, or listen on 127.0.0.1"
+        )
+    with (
+        _home(settings),
+        _listen(settings.host, settings.port) as listener,
+        _one_error(),
+        asyncio.Runner(loop_factory=_new_loop) as runner,
+    ):
+        runner.run(_serve(settings, listener))
+
+
+def inspect_host() -> list[LayerAnswer]:
+    """Return every protective layer as this host has it, by trying each. Needs no server."""
+
+    async def look() -> list[LayerAnswer]:
+        with tempfile.TemporaryDirectory(prefix="petri-doctor-") as scratch:
+            home = Path(scratch)
+            (home / "workspaces").mkdir()
+            engine = BubblewrapEngine(Setup(home, home / "workspaces", tmp_bytes=2**20))
+            try:
+                await engine.start()
+                return [layer_answer(layer) for layer in await engine.layers()]
+            finally:
+                await engine.stop()
+
+    return asyncio.run(look())
+
+
+@asynccontextmanager
+async def open_host(settings: Settings) -> AsyncIterator[Host]:
+    """Open every room, finish what an earlier life left, and close them all again in the end."""
+    workspaces = Workspaces(settings.workspaces, Bounds(settings.max_upload_bytes, settings.max_upload_files))
+    ledger = Ledger.open(settings.ledger)
+    engine = BubblewrapEngine(_setup(settings))
+    try:
+        # First of all: whatever still runs from an earlier life is ended before its files are touched.
+        await engine.start()
+        async with asyncio.TaskGroup() as tasks:
+            policy = _policy(settings)
+            host = Host(
+                ledger=ledger,
+                workspaces=workspaces,
+                engines={engine.name: engine},
+                transcripts=Transcripts(settings.home / "runs", settings.kept_output_bytes),
+                desk=Desk(settings.max_runs, settings.max_queued_runs),
+                languages=Languages(engine, workspaces, policy.uid_base, policy.limits),
+                policy=policy,
+                tasks=tasks,
+            )
+            await recover(host)
+            watching = tasks.create_task(_watch(host))
+            try:
+                yield host
+            finally:
+                watching.cancel()
+    finally:
+        await engine.stop()
+        await ledger.close()
+
+
+async def drain(host: Host, seconds: float) -> None:
+    """Start nothing new, let what runs come to its end, and end it when `seconds` are over."""
+    host.draining = True
+    runs = [live.ended for live in host.live.values()]
+    if runs and seconds > 0:
+        _log.info("waiting up to %g s for %d runs to end", seconds, len(runs))
+        await asyncio.wait(runs, timeout=seconds)
+    for live in host.live.values():
+        live.cut(RunEvent.INTERRUPTED)
+    if remaining := [live.ended for live in host.live.values()]:
+        await asyncio.wait(remaining)
+
+
+async def _watch(host: Host) -> None:
+    with suppress(PetriError):  # where nothing can be run now, the languages are asked for when it can
+        await host.languages.all()
+    await expire_forever(host)
+
+
+async def _serve(settings: Settings, listener: socket.socket) -> None:
+    async with open_host(settings) as host:
+        app = api.build(host, api_key=settings.api_key, max_body_bytes=settings.max_body_bytes)
+        config = uvicorn.Config(
+            app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=_LAST_ANSWERS_S,
+        )
+        server = _Server(config, host, settings.drain_s)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, server.stop)
+        await _complain_of_layers(host)
+        gc.freeze()  # what was loaded stays: collecting rubbish need not look through it again
+        await server.serve([listener])
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, with a drain before its end and no opinion on signals."""
+
+    def __init__(self, config: uvicorn.Config, host: Host, drain_s: float) -> None:
+        super().__init__(config)
+        self._host = host
+        self._drain_s = drain_s
+
+    def stop(self) -> None:
+        """Begin to stop; asked again, stop at once."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        if self.force_exit:
+            for live in self._host.live.values():
+                live.cut(RunEvent.INTERRUPTED)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to `_serve`: uvicorn would raise them again and end us before we have cleaned up."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say where to go next, once we listen."""
+        await super().startup(sockets)
+        if sockets:
+            print(_welcome(sockets[0]), flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, drain, then close what is left."""
+        for server in self.servers:
+            server.close()
+        await drain(self._host, self._drain_s)
+        await super().shutdown(sockets)
+
+
+@contextmanager
+def _one_error() -> Iterator[None]:
+    """Raise what went wrong by itself: a task group wraps even a single error."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from group
+
+
+@contextmanager
+def _home(settings: Settings) -> Iterator[None]:
+    """Hold the home for ourselves: two servers on one ledger would end each other's runs."""
+    try:
+        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(settings.home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise Invalid(f"PETRI_HOME={settings.home} cannot be used: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise Invalid(
+            f"another Petri server is using {settings.home}; stop it, or set PETRI_HOME to another folder"
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else "there is no such address"
+        raise Invalid(f"cannot listen on {host}:{port}: {why}; set PETRI_HOST and PETRI_PORT") from error
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    import uvloop
+
+    return uvloop.new_event_loop()
+
+
+def _setup(settings: Settings) -> Setup:
+    home = settings.home / "engine"
+    home.mkdir(mode=0o700, exist_ok=True)
+    return Setup(home, settings.workspaces, settings.tmp_bytes, settings.cgroups == "required")
+
+
+def _policy(settings: Settings) -> Policy:
+    limits = Limits(settings.cpus, settings.memory_bytes, settings.processes, settings.timeout_s)
+    most = Limits(1024, settings.memory_max_bytes, 1_000_000, settings.timeout_max_s)
+    uid_base = settings.uid_base if os.geteuid() == 0 else None
+    return Policy(limits, most, uid_base, settings.answer_output_bytes)
+
+
+async def _complain_of_layers(host: Host) -> None:
+    for engine in host.engines.values():
+        for layer in await engine.layers():
+            if not layer.on:
+                effect = "code will not be run" if layer.required else "weaker"
+                _log.warning("%s is off (%s): %s. %s", layer.name, effect, layer.says, layer.remedy or "")
+
+
+def _welcome(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return f"""
+Petri is ready at http://{where}
+
+  curl -X POST {where}/v1/sandboxes -d '{{"language": "python"}}'
+  curl -X POST {where}/v1/sandboxes/$ID/files -F "file=@main.py"
+  curl -X POST {where}/v1/sandboxes/$ID/exec -d '{{"filename": "main.py"}}'
+
+Everything else: http://{where}/docs, or .venv/bin/petri --help. Ctrl-C stops the server.
+"""

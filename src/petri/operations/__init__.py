@@ -1,0 +1,112 @@
+"""One file for each thing a caller may ask, its steps in reading order; `reap.py` finishes what a crash left.
+
+Imported by: `api`, `app`. Imports: the front doors of `workspace`, `engine`, `ledger` and `transcript`,
+`petri.model`, `petri.errors`.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
+
+from petri.engine import Engine, Place
+from petri.errors import InvalidField
+from petri.ledger import Ledger
+from petri.model import Limits, Run, RunEvent, Sandbox
+from petri.operations.desk import Desk
+from petri.operations.languages import Languages
+from petri.transcript import Transcript, Transcripts
+from petri.workspace import Workspaces
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who is asking, as far as the server itself knows."""
+
+    tenant: str
+    key_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the operator decided."""
+
+    limits: Limits
+    """What a run may use when nobody says otherwise."""
+    most: Limits
+    """The largest limits anybody may ask for."""
+    uid_base: int | None
+    """As root: sandbox N belongs to this host uid + N. None: everything belongs to the server's own uid."""
+    answer_output_bytes: int
+
+
+@dataclass(slots=True)
+class LiveRun:
+    """A run that has not ended: what it writes, and how to end it early."""
+
+    run: Run
+    transcript: Transcript
+    cancelled: asyncio.Future[None]
+    ended: asyncio.Future[Run]
+    cut_by: RunEvent = RunEvent.CANCELLED
+    """What the ledger will say should it be ended early."""
+
+    def cut(self, event: RunEvent) -> None:
+        """Ask for the end, because of `event`. Asking twice is fine."""
+        if not self.cancelled.done():
+            self.cut_by = event
+            self.cancelled.set_result(None)
+
+
+@dataclass(slots=True)
+class Host:
+    """Everything an operation may touch."""
+
+    ledger: Ledger
+    workspaces: Workspaces
+    engines: Mapping[str, Engine]
+    """By name; the first is the default."""
+    transcripts: Transcripts
+    desk: Desk
+    languages: Languages
+    policy: Policy
+    tasks: asyncio.TaskGroup
+    """Owns what outlives a request: a client that goes away does not end its run."""
+    live: dict[str, LiveRun] = field(default_factory=dict)
+    """Runs that have not ended, by id."""
+    used: dict[str, float] = field(default_factory=dict)
+    """When a sandbox was last used, for uses not yet worth a row in the ledger."""
+    uploads: Counter[str] = field(default_factory=Counter)
+    """How many uploads are under way, by sandbox: a slow one is use, too."""
+    naming: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
+    """Who is making a sandbox of a name, by tenant and name."""
+    draining: bool = False
+    """Set once the server has been asked to stop: nothing new is started."""
+    begun: float = field(default_factory=time.monotonic)
+
+    def is_in_use(self, sandbox_id: str) -> bool:
+        """Say whether something runs in a sandbox, or is on its way into it."""
+        return self.desk.is_busy(sandbox_id) or self.uploads[sandbox_id] > 0
+
+    def engine_for(self, name: str | None) -> Engine:
+        """Return the engine of that name, or the default one."""
+        if name is None:
+            return next(iter(self.engines.values()))
+        try:
+            return self.engines[name]
+        except KeyError:
+            known = ", ".join(self.engines)
+            raise InvalidField(
+                "engine", f"there is no engine {name!r} here; this host has: {known}"
+            ) from None
+
+    def owner_of(self, sandbox: Sandbox) -> int | None:
+        """Return the host uid a sandbox's files belong to, if it has one of its own."""
+        return None if self.policy.uid_base is None else self.policy.uid_base + sandbox.number
+
+    def place_of(self, sandbox: Sandbox) -> Place:
+        """Return where a sandbox's commands run."""
+        folder = self.workspaces.folder(sandbox.id)
+        return Place(sandbox.id, folder, self.owner_of(sandbox), sandbox.limits)

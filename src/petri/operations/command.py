@@ -1,0 +1,142 @@
+"""From what was asked to what is run: the words of a command, its folder, its variables."""
+
+from dataclasses import dataclass, field
+
+from petri.errors import Conflict, InvalidField, NotFound, TooLarge
+from petri.model import Asker, Command, Form, Sandbox
+from petri.operations import Host
+from petri.operations.languages import PATH, Language
+
+WORKSPACE = "/workspace"
+_SHOWN = 200
+_MOST_WORDS = 8_000
+"""bubblewrap takes 9,000, its own included; each variable is three of them."""
+_MOST_BYTES = 1_500_000
+"""Linux takes 2 MiB where the stack has its usual 8 MiB; each word costs a pointer and an end besides."""
+_WORD_BYTES = 9
+BASE_ENV = {
+    "PATH": PATH,
+    "HOME": WORKSPACE,
+    "LANG": "C.UTF-8",
+    "PYTHONUNBUFFERED": "1",
+}
+"""What every command finds, unless told otherwise. Unbuffered: output is watched while it comes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a caller wants run: one of `filename`, `command` and `code`."""
+
+    filename: str | None = None
+    command: str | list[str] | None = None
+    code: str | None = None
+    language: str | None = None
+    args: list[str] = field(default_factory=list)
+    stdin: bytes = b""
+    env: dict[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    timeout_s: float | None = None
+    engine: str | None = None
+    asker: Asker = field(default_factory=Asker)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A command ready to run, and how to put it on record."""
+
+    command: Command
+    form: Form
+    said: str
+    language: str | None
+
+
+async def decide(host: Host, sandbox: Sandbox, ask: Ask) -> Decided:
+    """Turn what was asked into a command, or say which field of it cannot be."""
+    cwd = _folder(host, sandbox, ask.cwd)
+    argv, form, said, language = await _words(host, sandbox, ask)
+    env = {**BASE_ENV, **sandbox.env, **ask.env}
+    _refuse_too_much(argv, env)
+    command = Command(argv, cwd, _timeout(host, sandbox, ask.timeout_s), env, ask.stdin)
+    return Decided(command, form, said, language)
+
+
+async def _words(host: Host, sandbox: Sandbox, ask: Ask) -> tuple[tuple[str, ...], Form, str, str | None]:
+    if ask.command is not None:
+        return _by_command(ask.command, ask.args)
+    if ask.code is not None:
+        language = await host.languages.named(ask.language or sandbox.language)
+        argv = (*language.by_code, ask.code, *language.after_code, *ask.args)
+        return argv, "code", ask.code, language.name
+    assert ask.filename is not None
+    path = _file(host, sandbox, ask.filename)
+    language = await _language(host, sandbox, ask, path)
+    return (*language.by_file, _as_typed(path, ask.cwd), *ask.args), "filename", ask.filename, language.name
+
+
+def _by_command(command: str | list[str], args: list[str]) -> tuple[tuple[str, ...], Form, str, None]:
+    if isinstance(command, str):
+        return ("/bin/sh", "-c", command, "sh", *args), "command", command, None
+    # Through a shell's `exec`, so that a missing program is an honest exit code 127.
+    words = ("/bin/sh", "-c", 'exec "$@"', "sh", *command, *args)
+    return words, "command", " ".join(command), None
+
+
+async def _language(host: Host, sandbox: Sandbox, ask: Ask, path: str) -> Language:
+    if ask.language is not None:
+        return await host.languages.named(ask.language)
+    return await host.languages.of_file(path, sandbox.language)
+
+
+def _refuse_too_much(argv: tuple[str, ...], env: dict[str, str]) -> None:
+    words = [*argv, *(f"{name}={value}" for name, value in env.items())]
+    size = sum(len(word.encode()) + _WORD_BYTES for word in words)
+    if len(argv) + 3 * len(env) > _MOST_WORDS or size > _MOST_BYTES:
+        raise TooLarge(
+            f"a command takes {_MOST_WORDS} arguments and {_MOST_BYTES} bytes of them and of variables at "
+            "most; send more by `stdin`, or in a file"
+        )
+
+
+def _as_typed(path: str, cwd: str | None) -> str:
+    """Return the file's name as one would type it in the command's folder."""
+    if cwd is not None:
+        return f"{WORKSPACE}/{path}"
+    return f"./{path}" if path.startswith("-") else path
+
+
+def _file(host: Host, sandbox: Sandbox, filename: str) -> str:
+    try:
+        return host.workspaces.resolve_file(sandbox.id, filename)
+    except NotFound:
+        raise InvalidField(
+            "filename", f"there is no file {_shown(filename)} in this sandbox; upload it, or list its files"
+        ) from None
+    except Conflict:
+        raise InvalidField(
+            "filename", f"{_shown(filename)} is not a regular file; name one, or say by `command` what to run"
+        ) from None
+
+
+def _folder(host: Host, sandbox: Sandbox, cwd: str | None) -> str:
+    if cwd is None or cwd.rstrip("/") == WORKSPACE:
+        return WORKSPACE
+    path = cwd.removeprefix(f"{WORKSPACE}/")
+    try:
+        inside = host.workspaces.resolve_folder(sandbox.id, path)
+    except (NotFound, Conflict):
+        raise InvalidField("cwd", f"there is no folder {_shown(cwd)} in this sandbox") from None
+    return f"{WORKSPACE}/{inside}".rstrip("/")
+
+
+def _shown(path: str) -> str:
+    """Return `path` as an answer may show it: in quotes, odd characters escaped, not endless."""
+    return repr(path if len(path) <= _SHOWN else path[:_SHOWN] + "…")
+
+
+def _timeout(host: Host, sandbox: Sandbox, asked_s: float | None) -> float:
+    if asked_s is None:
+        return sandbox.limits.timeout_s
+    most_s = host.policy.most.timeout_s
+    if asked_s > most_s:
+        raise InvalidField("timeout_s", f"a run may take {most_s:g} s at most here, not {asked_s:g}")
+    return asked_s

@@ -1,0 +1,86 @@
+"""Create a sandbox: on record first, then its folder, then ready."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+from petri.errors import InvalidField
+from petri.model import Asker, Event, Lifetime, Limits, Sandbox, new_id
+from petri.operations import Caller, Host
+from petri.operations.destroy import give_up
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a caller wants the sandbox to be. What is None is the server's to decide."""
+
+    language: str = "python"
+    name: str | None = None
+    engine: str | None = None
+    lifetime: Lifetime = "persistent"
+    ttl_s: float | None = None
+    idle_s: float | None = None
+    limits: dict[str, float] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)
+    asker: Asker = field(default_factory=Asker)
+
+
+async def create(host: Host, caller: Caller, wish: Wish) -> tuple[Sandbox, bool]:
+    """Return a ready sandbox, and whether it is new: a name in use gives back the sandbox that has it."""
+    await host.languages.check(wish.language)
+    engine = host.engine_for(wish.engine).name
+    limits = decide_limits(host, host.policy.limits, wish.limits)
+    new = _new_sandbox(caller, wish, engine, limits)
+    if new.name is None:
+        return await _make(host, new), True
+    # Whoever asks for the same name meanwhile is given the sandbox when it is ready, not while it is made.
+    async with host.naming.setdefault((new.tenant, new.name), asyncio.Lock()):
+        if held := await host.ledger.sandbox_named(new.name, new.tenant):
+            return held, False
+        return await _make(host, new), True
+
+
+async def _make(host: Host, new: Sandbox) -> Sandbox:
+    sandbox = await host.ledger.add_sandbox(new)
+    try:
+        await asyncio.to_thread(host.workspaces.create, sandbox.id, host.owner_of(sandbox))
+        return await host.ledger.advance(sandbox, Event.CREATED)
+    except BaseException:
+        await asyncio.shield(give_up(host, sandbox))
+        raise
+
+
+def decide_limits(host: Host, base: Limits, asked: dict[str, float]) -> Limits:
+    """Return `base` with what was asked for, or say which limit is larger than the operator allows."""
+    most = host.policy.most
+    for name, value in asked.items():
+        ceiling = getattr(most, name)
+        if value > ceiling:
+            raise InvalidField(f"limits.{name}", f"{name} may be {ceiling:g} at most here, not {value:g}")
+    return Limits(
+        cpus=float(asked.get("cpus", base.cpus)),
+        memory_bytes=int(asked.get("memory_bytes", base.memory_bytes)),
+        processes=int(asked.get("processes", base.processes)),
+        timeout_s=float(asked.get("timeout_s", base.timeout_s)),
+    )
+
+
+def _new_sandbox(caller: Caller, wish: Wish, engine: str, limits: Limits) -> Sandbox:
+    now = time.time()
+    return Sandbox(
+        id=new_id("sb"),
+        tenant=caller.tenant,
+        language=wish.language,
+        engine=engine,
+        lifetime=wish.lifetime,
+        limits=limits,
+        created_at=now,
+        last_active_at=now,
+        name=wish.name,
+        ttl_s=wish.ttl_s,
+        idle_s=wish.idle_s,
+        env=wish.env,
+        metadata=wish.metadata,
+        asker=wish.asker,
+    )

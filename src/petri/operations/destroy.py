@@ -1,0 +1,67 @@
+"""End a sandbox: on record first, then its runs, then its files. The history stays."""
+
+import asyncio
+import logging
+
+from petri.errors import Conflict, PetriError
+from petri.model import Event, RunEvent, Sandbox, State
+from petri.operations import Caller, Host
+
+_log = logging.getLogger("petri.destroy")
+
+
+async def destroy(host: Host, caller: Caller, sandbox_id: str) -> None:
+    """End a sandbox for good. Ending one that has ended is fine."""
+    sandbox = await host.ledger.sandbox(sandbox_id, caller.tenant)
+    await end(host, sandbox, Event.DELETE)
+
+
+async def end(host: Host, sandbox: Sandbox, event: Event) -> None:
+    """Bring a sandbox to its end because of `event`; returns when its files are gone.
+
+    Several may want the same end at once: whoever comes second helps to finish it.
+    """
+    while sandbox.state in (State.CREATING, State.READY):
+        try:
+            sandbox = await host.ledger.advance(sandbox, event)
+        except Conflict:
+            sandbox = await host.ledger.sandbox(sandbox.id, sandbox.tenant)
+    if sandbox.state is State.DELETING:
+        await finish(host, sandbox)
+
+
+async def use_up(host: Host, sandbox: Sandbox) -> None:
+    """End an ephemeral sandbox after its first run, from inside that run."""
+    sandbox = await host.ledger.sandbox(sandbox.id, sandbox.tenant)
+    if sandbox.state is State.READY:
+        sandbox = await host.ledger.advance(sandbox, Event.USED_UP)
+        await _remove(host, sandbox)
+
+
+async def give_up(host: Host, sandbox: Sandbox) -> None:
+    """End a sandbox that could not be made. What fails here too is left to the reaper."""
+    try:
+        await finish(host, await host.ledger.advance(sandbox, Event.BROKE))
+    except PetriError as error:
+        _log.warning("sandbox %s is left half made: %s (%s)", sandbox.id, error.message, error.detail)
+
+
+async def finish(host: Host, sandbox: Sandbox) -> None:
+    """Do what a `deleting` sandbox still needs. Also called by the reaper, after a crash."""
+    runs = [live for live in host.live.values() if live.run.sandbox_id == sandbox.id]
+    for live in runs:
+        live.cut(RunEvent.CANCELLED)
+    if runs:
+        await asyncio.wait([live.ended for live in runs])
+    await _remove(host, sandbox)
+
+
+async def _remove(host: Host, sandbox: Sandbox) -> None:
+    await asyncio.to_thread(host.workspaces.remove, sandbox.id)
+    host.used.pop(sandbox.id, None)
+    try:
+        await host.ledger.advance(sandbox, Event.REMOVED)
+    except Conflict:
+        now = await host.ledger.sandbox(sandbox.id, sandbox.tenant)
+        if now.state is not State.DELETED:
+            raise

@@ -1,0 +1,86 @@
+"""Look at what is and what happened: sandboxes, runs, events, and the output of a run."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+from petri.ledger import HistoryRow, Page, SandboxQuery
+from petri.model import Run, Sandbox, Stream
+from petri.operations import Caller, Host, LiveRun
+from petri.transcript import Chunk, Excerpt
+
+_AT_ONCE_BYTES = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A run that has ended, with what of its output fits into an answer."""
+
+    run: Run
+    stdout: Excerpt
+    stderr: Excerpt
+
+
+async def sandbox(host: Host, caller: Caller, sandbox_id: str) -> Sandbox:
+    """Return one sandbox, ended ones included."""
+    return await host.ledger.sandbox(sandbox_id, caller.tenant)
+
+
+async def sandboxes(host: Host, caller: Caller, query: SandboxQuery) -> Page[Sandbox]:
+    """Return a page of sandboxes, newest first."""
+    return await host.ledger.sandboxes(caller.tenant, query)
+
+
+async def run(host: Host, caller: Caller, run_id: str) -> Run:
+    """Return one run."""
+    return await host.ledger.run(run_id, caller.tenant)
+
+
+async def runs(host: Host, caller: Caller, sandbox_id: str, limit: int, cursor: str | None) -> Page[Run]:
+    """Return a page of a sandbox's runs, newest first."""
+    found = await host.ledger.sandbox(sandbox_id, caller.tenant)
+    return await host.ledger.runs(found.id, limit=limit, cursor=cursor)
+
+
+async def events(
+    host: Host, caller: Caller, sandbox_id: str, limit: int, cursor: str | None
+) -> Page[HistoryRow]:
+    """Return a page of a sandbox's history, oldest first."""
+    found = await host.ledger.sandbox(sandbox_id, caller.tenant)
+    return await host.ledger.events(found.id, limit=limit, cursor=cursor)
+
+
+async def output(host: Host, caller: Caller, run_id: str, stream: Stream) -> Iterator[bytes]:
+    """Return the exact bytes a run wrote to one stream, as far as they were kept."""
+    found = await host.ledger.run(run_id, caller.tenant)
+    return host.transcripts.stream(found.id, stream)
+
+
+async def tell(host: Host, ended: Run) -> Told:
+    """Return a run with the head and tail of its output."""
+    if ended.stdout.kept_bytes + ended.stderr.kept_bytes < _AT_ONCE_BYTES:
+        return _told(host, ended)  # it was written a moment ago: a thread would cost more than the reading
+    return await asyncio.to_thread(_told, host, ended)
+
+
+def _told(host: Host, ended: Run) -> Told:
+    limit = host.policy.answer_output_bytes
+    stdout, stderr = Excerpt(limit), Excerpt(limit)
+    for chunk in host.transcripts.replay(ended.id):
+        (stdout if chunk.stream == "stdout" else stderr).take(chunk.content)
+    return Told(ended, stdout, stderr)
+
+
+async def before(host: Host, run_id: str, position: int) -> dict[Stream, bytes]:
+    """Return the end of each stream before `position`, which must be one of the run's own."""
+    return await asyncio.to_thread(host.transcripts.before, run_id, position)
+
+
+async def follow(host: Host, live: LiveRun | None, run_id: str, position: int) -> AsyncIterator[Chunk]:
+    """Yield a run's output from `position` on, as it comes or as it came."""
+    if live is not None:
+        async for chunk in live.transcript.follow(position):
+            yield chunk
+    else:
+        for chunk in host.transcripts.replay(run_id, position):
+            yield chunk

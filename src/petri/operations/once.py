@@ -1,0 +1,35 @@
+"""Run something once: a sandbox for one command, with its files, gone when it has ended."""
+
+import asyncio
+from collections.abc import Mapping
+
+from petri.model import Event
+from petri.operations import Caller, Host, LiveRun, files
+from petri.operations.command import Ask
+from petri.operations.create import Wish, create
+from petri.operations.destroy import end
+from petri.operations.exec import begin
+from petri.workspace import Intake
+
+
+async def exec_once(
+    host: Host, caller: Caller, wish: Wish, contents: Mapping[str, bytes], ask: Ask
+) -> LiveRun:
+    """Begin a run in a new ephemeral sandbox that holds `contents`. Whatever fails leaves nothing."""
+    sandbox, _ = await create(host, caller, wish)
+    try:
+        if contents:
+            with files.receive(host, sandbox) as intake:
+                await asyncio.to_thread(_stage, intake, contents)
+                await files.commit(host, sandbox, intake)
+        return await begin(host, caller, sandbox.id, ask)
+    except BaseException:
+        await asyncio.shield(end(host, sandbox, Event.DELETE))
+        raise
+
+
+def _stage(intake: Intake, contents: Mapping[str, bytes]) -> None:
+    for path, content in contents.items():
+        staged = intake.file(path)
+        staged.write(content)
+        staged.close()

@@ -1,0 +1,46 @@
+"""The format of a transcript: one byte for the stream, four for the length, then the bytes."""
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from petri.model import Stream
+
+_HEAD = struct.Struct("<BI")
+_STREAMS: tuple[Stream, Stream] = ("stdout", "stderr")
+_LARGEST = 1 << 20
+_READ_BYTES = 1 << 18
+
+HEAD_BYTES = _HEAD.size
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some output, and the position right behind it."""
+
+    stream: Stream
+    content: bytes
+    position: int
+
+
+def frame(stream: Stream, content: bytes) -> bytes:
+    """Return `content` as it stands in the file."""
+    return _HEAD.pack(_STREAMS.index(stream), len(content)) + content
+
+
+def chunks(descriptor: int, position: int) -> Iterator[Chunk]:
+    """Yield every whole frame from `position` on; an unfinished or damaged one is the end of it."""
+    window, start = b"", position
+    while block := os.pread(descriptor, _READ_BYTES, start + len(window)):
+        window, used = window + block, 0
+        while len(window) - used >= HEAD_BYTES:
+            kind, length = _HEAD.unpack_from(window, used)
+            if kind >= len(_STREAMS) or length > _LARGEST:
+                return
+            end = used + HEAD_BYTES + int(length)
+            if end > len(window):
+                break
+            yield Chunk(_STREAMS[kind], window[used + HEAD_BYTES : end], start + end)
+            used = end
+        window, start = window[used:], start + used
