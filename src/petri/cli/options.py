@@ -1,0 +1,125 @@
+"""Options that several commands share, and the words their values are written in."""
+
+import functools
+import re
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from petri.sdk import Client, Command, Limits
+
+Function = Callable[..., Any]
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+_BYTES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+def connect() -> "Client":
+    """Return a client for the server that the environment names."""
+    from petri.sdk import Client  # on use: it brings httpx and pydantic, a quarter of a second
+
+    return Client()
+
+
+def duration(text: str) -> float:
+    """Read `90`, `30m` or `2h` as seconds."""
+    return _quantity(text, _SECONDS, "90, 30m or 2h")
+
+
+def size(text: str) -> int:
+    """Read `512m` or `2g` as bytes."""
+    return int(_quantity(text, _BYTES, "512m or 2g"))
+
+
+def pair(text: str) -> tuple[str, str]:
+    """Read `NAME=VALUE`."""
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise click.BadParameter(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _quantity(text: str, units: dict[str, int], example: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]*)", text.lower())
+    if found is None or found[2] not in units:
+        raise click.BadParameter(f"{text!r} is none; write it like {example}")
+    return float(found[1]) * units[found[2]]
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one line that a program can read.")
+
+
+def limit_options(function: Function) -> Function:
+    """Add the options that bound a sandbox's runs; they arrive together, as `limits`."""
+
+    @click.option("--cpus", type=float, help="Processors a run may use, such as 0.5.")
+    @click.option("--memory", type=size, help="Memory of a run, such as 512m.")
+    @click.option("--processes", type=int, help="Processes and threads of a run at one time.")
+    @click.option("--timeout", type=duration, help="Time of a run that names no limit of its own.")
+    @functools.wraps(function)
+    def gathered(
+        cpus: float | None, memory: int | None, processes: int | None, timeout: float | None, **rest: Any
+    ) -> Any:
+        limits: Limits = {}
+        if cpus is not None:
+            limits["cpus"] = cpus
+        if memory is not None:
+            limits["memory_bytes"] = memory
+        if processes is not None:
+            limits["processes"] = processes
+        if timeout is not None:
+            limits["timeout_s"] = timeout
+        return function(limits=limits or None, **rest)
+
+    return gathered
+
+
+def how_options(function: Function) -> Function:
+    """Add the options that say how to run something; they arrive together, as `how`."""
+
+    @click.option(
+        "-e",
+        "--env",
+        type=pair,
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="A variable; may be given many times.",
+    )
+    @click.option("--cwd", help="The folder of the workspace to run in. Default: its top.")
+    @click.option("--timeout", type=duration, help="Stop the run after this long, such as 90 or 30m.")
+    @click.option("--language", help="The language of the code, where its file does not say.")
+    @click.option("-i", "--stdin", "reads", is_flag=True, help="Pass our standard input on to it.")
+    @functools.wraps(function)
+    def gathered(
+        env: tuple[tuple[str, str], ...],
+        cwd: str | None,
+        timeout: float | None,
+        language: str | None,
+        *,
+        reads: bool,
+        **rest: Any,
+    ) -> Any:
+        how: Command = {
+            "env": dict(env),
+            "cwd": cwd,
+            "timeout_s": timeout,
+            "language": language,
+            "stdin": _standard_input() if reads else None,
+        }
+        return function(how=how, **rest)
+
+    return gathered
+
+
+def _standard_input() -> str:
+    if sys.stdin.isatty():
+        raise click.UsageError("-i needs a file or a pipe on standard input: a run cannot be typed into yet")
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError:
+        raise click.UsageError(
+            "standard input is not UTF-8 text; copy it with `petri cp - SANDBOX:PATH` and read it from there"
+        ) from None

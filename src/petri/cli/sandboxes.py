@@ -1,0 +1,131 @@
+"""`petri create`, `ls`, `show`, `rm`."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from petri.cli.options import connect, duration, json_option, limit_options, pair
+from petri.cli.printing import age, print_fields, print_json, print_table, size
+
+if TYPE_CHECKING:
+    from petri.sdk import Limits
+    from petri.wire import SandboxAnswer
+
+
+@click.command()
+@click.option("--name", help="Its name; a live sandbox of that name is returned, not made again.")
+@click.option("--language", help="What its code is written in. Default: python.")
+@click.option("--engine", help="What isolates its runs.")
+@click.option("--ephemeral", is_flag=True, help="Gone, with everything, after its first run.")
+@click.option("--ttl", type=duration, help="End it this long after now, such as 2h.")
+@click.option("--idle", type=duration, help="End it this long after its last use.")
+@click.option(
+    "-e", "--env", type=pair, metavar="NAME=VALUE", multiple=True, help="A variable of all its runs."
+)
+@click.option("--metadata", type=pair, metavar="NAME=VALUE", multiple=True, help="A label to find it by.")
+@limit_options
+@json_option
+def create(limits: "Limits | None", *, as_json: bool, **options: Any) -> None:
+    """Create a sandbox and print its id.
+
+    Example: petri create --name crawler --memory 512m --idle 2h
+    """
+    with connect() as petri:
+        sandbox = petri.create(
+            language=options["language"],
+            name=options["name"],
+            engine=options["engine"],
+            lifetime="ephemeral" if options["ephemeral"] else None,
+            ttl_s=options["ttl"],
+            idle_s=options["idle"],
+            env=dict(options["env"]),
+            metadata=dict(options["metadata"]),
+            limits=limits,
+        )
+    if as_json:
+        print_json(sandbox)
+    else:
+        click.echo(sandbox.id)
+
+
+@click.command()
+@click.option("-a", "--all", "ended_too", is_flag=True, help="Those that have ended, too.")
+@click.option(
+    "--metadata", type=pair, metavar="NAME=VALUE", multiple=True, help="Only those with this label."
+)
+@click.option("--limit", type=click.IntRange(min=1), help="At most this many.")
+@json_option
+def ls(metadata: tuple[tuple[str, str], ...], limit: int | None, *, ended_too: bool, as_json: bool) -> None:
+    """List sandboxes, newest first.
+
+    Example: petri ls --metadata project=crawler
+    """
+    with connect() as petri:
+        state = None if ended_too else "ready"
+        found = list(petri.sandboxes(state=state, metadata=dict(metadata), limit=limit))
+    if as_json:
+        print_json(found)
+    else:
+        print_table(
+            ("ID", "NAME", "STATE", "LANGUAGE", "CREATED", "LAST USED"),
+            [(s.id, s.name, s.state, s.language, age(s.created_at), age(s.last_active_at)) for s in found],
+        )
+
+
+@click.command()
+@click.argument("sandbox")
+@json_option
+def show(sandbox: str, *, as_json: bool) -> None:
+    """Show one sandbox; an ended one is still found by its id.
+
+    Example: petri show crawler
+    """
+    with connect() as petri:
+        answer = petri.sandbox(sandbox)
+    if as_json:
+        print_json(answer)
+    else:
+        print_fields(_fields(answer))
+
+
+@click.command()
+@click.argument("sandboxes", metavar="SANDBOX...", nargs=-1, required=True)
+@json_option
+def rm(sandboxes: tuple[str, ...], *, as_json: bool) -> None:
+    """Delete sandboxes with all their files. Their history stays.
+
+    Example: petri rm crawler
+    """
+    with connect() as petri:
+        for sandbox in sandboxes:
+            petri.delete(petri.sandbox_id(sandbox))
+    if as_json:
+        print_json({"deleted": list(sandboxes)})
+
+
+def _fields(sandbox: "SandboxAnswer") -> list[tuple[str, object]]:
+    limits = sandbox.limits
+    ended = sandbox.ended_at and f"{sandbox.ended_at} ({sandbox.ended_because})"
+    expires = sandbox.expires_at and f"{sandbox.expires_at} ({sandbox.expires_because})"
+    return [
+        ("id", sandbox.id),
+        ("name", sandbox.name),
+        ("state", sandbox.state),
+        ("language", sandbox.language),
+        ("engine", sandbox.engine),
+        ("lifetime", sandbox.lifetime),
+        ("created", f"{sandbox.created_at} ({age(sandbox.created_at)} ago)"),
+        ("last used", f"{sandbox.last_active_at} ({age(sandbox.last_active_at)} ago)"),
+        ("expires", expires),
+        ("ended", ended),
+        (
+            "limits",
+            f"{limits.cpus:g} cpus, {size(limits.memory_bytes)}, {limits.processes} processes, "
+            f"{limits.timeout_s:g} s",
+        ),
+        ("network", sandbox.network.mode),
+        ("env", ", ".join(sandbox.env)),  # names only: values may be secrets, and screens are shared
+        ("metadata", ", ".join(f"{key}={value}" for key, value in sandbox.metadata.items())),
+        ("created by", sandbox.created_by),
+        ("agent", sandbox.agent),
+    ]

@@ -1,0 +1,60 @@
+"""What may be asked for, as typed keyword arguments. `petri.wire` says what each one means."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+Lifetime = Literal["persistent", "ephemeral"]
+
+
+class Limits(TypedDict, total=False):
+    """What each run may use at most; what is left out stays at the server's default."""
+
+    cpus: float
+    memory_bytes: int
+    processes: int
+    timeout_s: float
+
+
+class Network(TypedDict, total=False):
+    """What the code may reach."""
+
+    mode: str
+    allow: Sequence[str]
+
+
+class Change(TypedDict, total=False):
+    """What `update` may change; None clears `name`, `ttl_s` and `idle_s`."""
+
+    name: str | None
+    ttl_s: float | None
+    idle_s: float | None
+    limits: Limits
+    network: Network
+    metadata: Mapping[str, str]
+
+
+class Command(TypedDict, total=False):
+    """What to run: exactly one of `filename`, `command` and `code`, and how."""
+
+    filename: str
+    """A file of the workspace; its ending says the language, else the sandbox's is used."""
+    command: str | Sequence[str]
+    """A string is run by `sh -c`; a list is run as it is."""
+    code: str
+    """Source text in `language`."""
+    language: str | None
+    args: Sequence[str]
+    stdin: str | None
+    env: Mapping[str, str]
+    cwd: str | None
+    """A folder of the workspace; default: its top."""
+    timeout_s: float | None
+    engine: str | None
+    network: Network
+    created_by: str | None
+    agent: str | None
+
+
+def given(fields: Mapping[str, object]) -> dict[str, Any]:
+    """Return the fields that say something, ready for JSON."""
+    return {name: value for name, value in fields.items() if value is not None}
