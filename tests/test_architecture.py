@@ -1,0 +1,291 @@
+"""The arrows, as data: which room may import which, and through which door."""
+
+import ast
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src"
+PACKAGE = SOURCE / "petri"
+
+MOST_LINES_OF_A_FUNCTION = 60
+MOST_LINES_OF_A_FILE = 400
+
+MAY_IMPORT: Mapping[str, frozenset[str]] = {
+    "errors": frozenset(),
+    "logs": frozenset(),
+    "wire": frozenset(),
+    "launcher": frozenset(),
+    "cell": frozenset(),
+    "model": frozenset({"errors"}),
+    "settings": frozenset({"errors"}),
+    "workspace": frozenset({"errors"}),
+    "transcript": frozenset({"model", "errors"}),
+    "ledger": frozenset({"model", "errors"}),
+    "engine": frozenset({"launcher", "model", "errors"}),
+    "operations": frozenset({"workspace", "transcript", "engine", "ledger", "model", "errors"}),
+    "api": frozenset({"operations", "workspace", "engine", "ledger", "model", "wire", "errors"}),
+    "sdk": frozenset({"wire", "errors"}),
+    "cli": frozenset({"sdk", "wire", "app", "errors"}),
+    "app": frozenset(
+        {
+            *("api", "operations", "workspace", "transcript", "engine", "ledger", "model"),
+            *("wire", "settings", "logs", "errors"),
+        }
+    ),
+    "petri": frozenset({"sdk"}),
+}
+"""Every room. A room is a folder or a file of `src/petri`; `petri` is the package's own `__init__.py`."""
+
+BACK_DOORS: Mapping[tuple[str, str], str] = {
+    ("api", "petri.operations.amend"): "an operation is a file: this is its door",
+    ("api", "petri.operations.cancel"): "an operation is a file: this is its door",
+    ("api", "petri.operations.create"): "an operation is a file: this is its door",
+    ("api", "petri.operations.destroy"): "an operation is a file: this is its door",
+    ("api", "petri.operations.exec"): "an operation is a file: this is its door",
+    ("api", "petri.operations.files"): "an operation is a file: this is its door",
+    ("api", "petri.operations.health"): "an operation is a file: this is its door",
+    ("api", "petri.operations.history"): "an operation is a file: this is its door",
+    ("api", "petri.operations.once"): "an operation is a file: this is its door",
+    ("api", "petri.operations.command"): "`Ask`, what an exec is asked with",
+    ("api", "petri.operations.languages"): "`Language`, to show it",
+    ("app", "petri.engine.bubblewrap"): "the one who chooses the driver",
+    ("app", "petri.operations.desk"): "makes the host, and the host has a desk",
+    ("app", "petri.operations.languages"): "makes the host, and the host has languages",
+    ("app", "petri.operations.reap"): "recovers before the first request, and expires for ever",
+    ("app", "petri.api.guard"): "`is_loopback`: one answer to who may call without a key",
+    ("app", "petri.api.shapes"): "`petri doctor` shows layers as `/health` does",
+    ("engine", "petri.launcher.protocol"): "the two ends of one line must speak alike",
+}
+"""Whoever enters another room otherwise than by its front door, and why."""
+
+LAZY: Mapping[tuple[str, str], str] = {
+    ("petri", "petri.sdk"): "the launcher imports this package too, and must stay small",
+    ("petri.app", "uvloop"): "only a server needs it, and the doctor is in this file too",
+    ("petri.cli.server", "petri.app"): "every other command does without the server",
+    ("petri.cli.options", "petri.sdk"): "`petri --help` is there at once",
+    ("petri.cli.live", "petri.sdk"): "`petri --help` is there at once",
+    ("petri.cli.files", "tempfile"): "`petri --help` is there at once",
+    ("petri.cli.files", "petri.cli.unpacking"): "`petri --help` is there at once",
+    ("petri.cli.unpacking", "zstandard"): "`petri --help` is there at once",
+    ("petri.ledger.migrations", "alembic"): "importing it takes longer than opening a ledger",
+}
+"""Imports inside functions. None of them is there to get around an arrow."""
+
+NAMED_FOR_TYPES: Mapping[str, str] = {
+    "petri": "`petri.Client` is found on first use",
+    "cli": "its clients and answers come on first use, see `LAZY`",
+}
+"""Rooms that import for type checkers alone. What they name counts as an arrow all the same."""
+
+PURE = ("errors", "model", "launcher", "cell")
+"""Rooms that need nothing but the standard library, and nothing of the host's doing at import."""
+
+READS_THE_ENVIRONMENT = frozenset({"petri.settings", "petri.sdk.config"})
+"""The server's settings, and the two the clients share."""
+
+LONGER_FILES: Mapping[str, str] = {
+    "petri.wire": "the whole contract as types, on one page; it will be two when it gets a third kind",
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One module that another one imports."""
+
+    importer: str
+    target: str
+    line: int
+    is_lazy: bool
+    is_for_types: bool
+
+    @property
+    def room(self) -> str:
+        """The room that imports."""
+        return _room(self.importer)
+
+    def __str__(self) -> str:
+        return f"{self.importer}:{self.line} imports {self.target}"
+
+
+def _room(module: str) -> str:
+    return module.split(".")[1] if "." in module else module
+
+
+def _modules() -> dict[str, Path]:
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = _modules()
+
+
+def _imports() -> list[Import]:
+    return [each for name, path in MODULES.items() for each in _imports_of(name, path)]
+
+
+def _imports_of(name: str, path: Path) -> Iterator[Import]:
+    def look(node: ast.AST, *, is_lazy: bool, is_for_types: bool) -> Iterator[Import]:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for target in _targets(node):
+                yield Import(name, target, node.lineno, is_lazy, is_for_types)
+        is_lazy |= isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        is_for_types |= isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for child in ast.iter_child_nodes(node):
+            yield from look(child, is_lazy=is_lazy, is_for_types=is_for_types)
+
+    return look(ast.parse(path.read_text(encoding="utf-8")), is_lazy=False, is_for_types=False)
+
+
+def _targets(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """Return the modules an import brings in; `from petri.api import files` means `petri.api.files`."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    assert node.level == 0, "Petri imports by full name"
+    module = node.module or ""
+    inner = [f"{module}.{alias.name}" for alias in node.names]
+    return sorted({each if each in MODULES else module for each in inner})
+
+
+IMPORTS = _imports()
+OURS = [each for each in IMPORTS if each.target.split(".")[0] == "petri"]
+
+
+def _top_level(module: str) -> str:
+    return module.split(".")[0]
+
+
+def _leaves_its_room(each: Import) -> bool:
+    # `from petri import __version__` asks the package its name; that is no arrow.
+    return each.target != "petri" and _room(each.target) != each.room
+
+
+def _passes_a_back_door(each: Import) -> bool:
+    is_front_door = each.target.count(".") <= 1
+    return _leaves_its_room(each) and not is_front_door
+
+
+def test_every_room_is_in_the_table() -> None:
+    here = {_room(name) for name in MODULES}
+
+    assert here == set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_room_imports_only_what_it_may(room: str) -> None:
+    crossings = [each for each in OURS if each.room == room and _leaves_its_room(each)]
+
+    assert [str(each) for each in crossings if _room(each.target) not in MAY_IMPORT[room]] == []
+
+
+def test_rooms_are_entered_by_their_front_doors() -> None:
+    entries = [each for each in OURS if _passes_a_back_door(each)]
+
+    assert [str(each) for each in entries if (each.room, each.target) not in BACK_DOORS] == []
+
+
+@pytest.mark.parametrize("room", PURE)
+def test_pure_room_needs_the_standard_library_alone(room: str) -> None:
+    theirs = [each for each in IMPORTS if each.room == room and _top_level(each.target) != "petri"]
+
+    assert [str(each) for each in theirs if _top_level(each.target) not in sys.stdlib_module_names] == []
+
+
+def test_no_arrow_points_in_a_circle() -> None:
+    left = {room: set(targets) for room, targets in MAY_IMPORT.items()}
+
+    while free := [room for room, targets in left.items() if not targets]:
+        for room in free:
+            del left[room]
+        for targets in left.values():
+            targets.difference_update(free)
+
+    assert left == {}
+
+
+def test_imports_inside_functions_are_the_listed_ones() -> None:
+    lazy = [each for each in IMPORTS if each.is_lazy]
+
+    assert [str(each) for each in lazy if not _is_listed_as_lazy(each)] == []
+
+
+def _is_listed_as_lazy(each: Import) -> bool:
+    return any(
+        each.importer == importer and f"{each.target}.".startswith(f"{target}.") for importer, target in LAZY
+    )
+
+
+def test_imports_for_type_checkers_stay_where_they_are_listed() -> None:
+    for_types = [each for each in IMPORTS if each.is_for_types]
+
+    assert [str(each) for each in for_types if each.room not in NAMED_FOR_TYPES] == []
+
+
+def test_no_exception_has_outlived_its_reason() -> None:
+    doors = {(each.room, each.target) for each in OURS if _passes_a_back_door(each)}
+    lazy = {
+        (importer, target)
+        for importer, target in LAZY
+        for each in IMPORTS
+        if each.is_lazy and each.importer == importer and f"{each.target}.".startswith(f"{target}.")
+    }
+    arrows = {(each.room, _room(each.target)) for each in OURS if _leaves_its_room(each)}
+
+    assert set(BACK_DOORS) - doors == set()
+    assert set(LAZY) - lazy == set()
+    assert set(NAMED_FOR_TYPES) - {each.room for each in IMPORTS if each.is_for_types} == set()
+    assert {(room, target) for room, targets in MAY_IMPORT.items() for target in targets} - arrows == set()
+    assert {name for name in LONGER_FILES if _lines(MODULES[name]) <= MOST_LINES_OF_A_FILE} == set()
+
+
+def test_the_environment_is_read_in_two_places() -> None:
+    readers = {
+        name
+        for name, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("os.environ", "os.getenv")
+    }
+
+    assert readers == READS_THE_ENVIRONMENT
+
+
+def test_no_function_is_longer_than_a_screen() -> None:
+    long = [
+        f"{name}.{node.name} has {1 + (node.end_lineno or 0) - node.lineno} lines"
+        for name, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or 0) - node.lineno >= MOST_LINES_OF_A_FUNCTION
+    ]
+
+    assert long == []
+
+
+def test_no_file_is_too_long_to_be_one_idea() -> None:
+    long = {name for name, path in MODULES.items() if _lines(path) > MOST_LINES_OF_A_FILE}
+
+    assert long - set(LONGER_FILES) == set()
+
+
+def test_the_table_in_architecture_md_is_this_one() -> None:
+    text = (SOURCE.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    _, _, rest = text.partition("## Rooms and arrows")
+    section, _, _ = rest.partition("\n## ")
+    rows = [line.split("|") for line in section.splitlines() if line.startswith("| `")]
+    shown = {row[1].strip(" `"): _names(row[2]) for row in rows}
+
+    assert shown == {room: set(targets) for room, targets in MAY_IMPORT.items()}
+
+
+def _names(cell: str) -> set[str]:
+    return {word.strip(" `") for word in cell.split(",")} - {"nothing"}
+
+
+def _lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
