@@ -98,9 +98,13 @@ class _Walled:
         os.write(filter_fd, self._filter)
         os.lseek(filter_fd, 0, os.SEEK_SET)
         sink = os.open("/dev/null", os.O_WRONLY)
+        go = os.open("/dev/zero", os.O_RDONLY)
         words = list(self._words)
         words[words.index("--seccomp") + 1] = str(filter_fd)
         words[words.index("--json-status-fd") + 1] = str(sink)
-        _run(["bwrap", *words, "--", INIT, str(sink), PYTHON, "main.py"], pass_fds=(filter_fd, sink))
-        os.close(filter_fd)
-        os.close(sink)
+        _run(
+            ["bwrap", *words, "--", INIT, str(sink), str(go), PYTHON, "main.py"],
+            pass_fds=(filter_fd, sink, go),
+        )
+        for descriptor in (filter_fd, sink, go):
+            os.close(descriptor)

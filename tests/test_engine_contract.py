@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from petri.engine import Engine, Place
+from petri.engine import Engine, Leash, Place
 from petri.engine.bubblewrap import BubblewrapEngine, Setup
 from petri.engine.fake import FakeEngine
 from petri.errors import EngineFailed
@@ -88,11 +88,11 @@ class Bench:
     )
 
     def __post_init__(self) -> None:
-        self.stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.leash = Leash.loose()
 
     async def run(self, argv: tuple[str, ...], *, timeout_s: float = 20, stdin: bytes = b"") -> Outcome:
         command = Command(argv, "/workspace", timeout_s, {"PATH": "/usr/bin:/bin"}, stdin)
-        return await self.engine.exec(self.place, command, self.take, self.stop)
+        return await self.engine.exec(self.place, command, self.take, self.leash)
 
     def take(self, stream: Stream, chunk: bytes) -> None:
         self.screen[stream] += chunk
@@ -155,11 +155,35 @@ async def test_time_that_is_up_ends_the_command(bench: Bench) -> None:
 
 
 async def test_a_command_can_be_cancelled_and_says_so(bench: Bench) -> None:
-    asyncio.get_running_loop().call_later(0.2, bench.stop.set_result, None)
+    asyncio.get_running_loop().call_later(0.2, bench.leash.cancelled.set_result, None)
     outcome = await bench.run(bench.driver.sleeps)
 
     assert outcome.cancelled
     assert (outcome.exit_code, outcome.timed_out) == (None, False)
+
+
+async def test_a_command_does_not_start_before_it_may(bench: Bench) -> None:
+    loop = asyncio.get_running_loop()
+    bench.leash = Leash(loop.create_future(), loop.create_future())
+    async with asyncio.TaskGroup() as runs:
+        run = runs.create_task(bench.run(bench.driver.says("out")))
+        await asyncio.sleep(0.5)
+        said_before = bytes(bench.screen["stdout"])
+        bench.leash.go.set_result(None)
+
+    assert said_before == b""
+    assert bench.screen["stdout"] == b"out"
+    assert run.result().exit_code == 0
+
+
+async def test_a_command_that_was_never_allowed_can_be_cancelled(bench: Bench) -> None:
+    loop = asyncio.get_running_loop()
+    bench.leash = Leash(loop.create_future(), loop.create_future())
+    loop.call_later(0.3, bench.leash.cancelled.set_result, None)
+    outcome = await bench.run(bench.driver.says("out"))
+
+    assert outcome.cancelled
+    assert bench.screen["stdout"] == b""
 
 
 async def test_cancelling_the_call_ends_the_command_before_it_returns(bench: Bench) -> None:
@@ -176,7 +200,7 @@ async def test_many_cells_at_once_do_not_mix(bench: Bench) -> None:
     async def one(number: int) -> None:
         said = bytearray()
         command = Command(bench.driver.says(f"cell {number}"), "/workspace", 20)
-        await bench.engine.exec(bench.place, command, lambda _, chunk: said.extend(chunk), bench.stop)
+        await bench.engine.exec(bench.place, command, lambda _, chunk: said.extend(chunk), bench.leash)
         screens.append(bytes(said))
 
     async with asyncio.TaskGroup() as all_cells:
@@ -190,10 +214,9 @@ async def test_a_failing_engine_raises_and_returns_nothing(tmp_path: Path) -> No
     (tmp_path / "workspaces").mkdir()
     fake = FakeEngine()
     place = Place("sb-test", tmp_path, None, LIMITS)
-    never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     with pytest.raises(EngineFailed):
-        await fake.exec(place, Command(("fake", "break"), "/workspace", 1), lambda *_: None, never)
+        await fake.exec(place, Command(("fake", "break"), "/workspace", 1), lambda *_: None, Leash.loose())
 
 
 def _commands_of(uid: int | None) -> list[bytes]:

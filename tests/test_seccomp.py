@@ -23,6 +23,7 @@ REFUSED = {
     for call in refusal.calls
     if seccomp.number_of(call) >= 0
 }
+PROGRAM = list(struct.iter_unpack("=HBBI", seccomp.program()))
 only_bubblewrap = pytest.mark.parametrize("bench", ["bubblewrap"], indirect=True)
 only_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="x32 and int 0x80 are x86's")
 
@@ -31,10 +32,9 @@ def judge(number: int, arguments: tuple[int, ...] = (), architecture: int = NATI
     """Return what the filter says to a call, by running its program."""
     words = (*arguments, *([0] * (6 - len(arguments))))
     data = struct.pack("=iIQ6Q", struct.unpack("=i", struct.pack("=I", number))[0], architecture, 0, *words)
-    program = list(struct.iter_unpack("=HBBI", seccomp.program()))
     accumulator, at = 0, 0
     while True:
-        code, if_true, if_false, value = program[at]
+        code, if_true, if_false, value = PROGRAM[at]
         at += 1
         match code:
             case 0x20:

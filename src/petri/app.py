@@ -133,6 +133,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
             lifespan="off",
             log_config=None,
             access_log=False,
+            proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=_LAST_ANSWERS_S,
         )

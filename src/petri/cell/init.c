@@ -10,7 +10,10 @@
  * The report goes through a pipe the command never holds. The command runs under the same uid, so this process
  * makes itself undumpable first: /proc/1/fd then cannot be opened from inside, and a result cannot be forged.
  *
- * usage: init REPORT_FD COMMAND [ARGUMENT ...]
+ * The cell can be made while the run is still being written down: the command starts when one byte comes
+ * through GO_FD, and never if that pipe ends first.
+ *
+ * usage: init REPORT_FD GO_FD COMMAND [ARGUMENT ...]
  *
  *   'S'             the cell is complete; the command is about to start
  *   'X' errno:4     the command could not be started
@@ -20,6 +23,7 @@
  */
 
 #if defined(__x86_64__)
+#define SYS_READ 0
 #define SYS_WRITE 1
 #define SYS_FORK 57
 #define SYS_EXECVE 59
@@ -45,6 +49,7 @@ __asm__(".globl system_call\n"
         "  call begin\n");
 #elif defined(__aarch64__)
 #define SYS_FCNTL 25
+#define SYS_READ 63
 #define SYS_WRITE 64
 #define SYS_EXIT_GROUP 94
 #define SYS_PRCTL 167
@@ -102,6 +107,22 @@ static long number(const char *text)
     return value;
 }
 
+static void close_on_exec(long fd)
+{
+    system_call(SYS_FCNTL, fd, F_SETFD, FD_CLOEXEC, 0);
+}
+
+static void await_go(long fd)
+{
+    char word;
+    long got;
+    do
+        got = system_call(SYS_READ, fd, (long)&word, 1, 0);
+    while (got == -EINTR);
+    if (got != 1)
+        leave(3);
+}
+
 static void await_command(long fd, long command)
 {
     for (;;) {
@@ -124,15 +145,17 @@ void begin(long *stack)
     char **envp = argv + argc + 1;
     long fd, command, error;
 
-    if (argc < 3)
+    if (argc < 4)
         leave(2);
     fd = number(argv[1]);
     system_call(SYS_PRCTL, PR_SET_DUMPABLE, 0, 0, 0);
-    system_call(SYS_FCNTL, fd, F_SETFD, FD_CLOEXEC, 0);
+    close_on_exec(fd);
+    close_on_exec(number(argv[2]));
+    await_go(number(argv[2]));
     report(fd, 'S', 0, 1);
     command = system_call(SYS_FORK, FORK_ARGUMENT, 0, 0, 0);
     if (command == 0) {
-        error = system_call(SYS_EXECVE, (long)argv[2], (long)(argv + 2), (long)envp, 0);
+        error = system_call(SYS_EXECVE, (long)argv[3], (long)(argv + 3), (long)envp, 0);
         report(fd, 'X', (int)-error, 5);
         leave(127);
     }

@@ -40,6 +40,24 @@ class Layer:
     """The command that would switch it on."""
 
 
+@dataclass(frozen=True, slots=True)
+class Leash:
+    """How a run is held: when it may start, and that it must end."""
+
+    go: asyncio.Future[None]
+    """A cell may be made before, but the command starts only once this is resolved."""
+    cancelled: asyncio.Future[None]
+    """Resolving this ends the command early, started or not."""
+
+    @classmethod
+    def loose(cls) -> "Leash":
+        """Return a leash for a command that may start at once and that nobody will cancel."""
+        loop = asyncio.get_running_loop()
+        leash = cls(loop.create_future(), loop.create_future())
+        leash.go.set_result(None)
+        return leash
+
+
 class Output(Protocol):
     """Takes what the command writes, as it comes. Must not raise and must not block for long."""
 
@@ -61,11 +79,9 @@ class Engine(Protocol):
     async def layers(self) -> Sequence[Layer]:
         """Say which protective layers stand. Called by `operations.health`."""
 
-    async def exec(
-        self, place: Place, command: Command, output: Output, cancelled: asyncio.Future[None]
-    ) -> Outcome:
+    async def exec(self, place: Place, command: Command, output: Output, leash: Leash) -> Outcome:
         """Run `command` to its end in a fresh cell.
 
-        Resolving `cancelled` ends it early, with an outcome that says so. Cancelling this call ends it too.
+        One that is cancelled by its leash has an outcome that says so. Cancelling this call ends it too.
         On every way out of here nothing of the cell is left: no process, no mount, no cgroup.
         """

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from petri.engine import Layer, Output, Place, rootfs, seccomp, walls
+from petri.engine import Layer, Leash, Output, Place, rootfs, seccomp, walls
 from petri.engine.confine import (
     ARGUMENTS_FD,
+    GO_FD,
     INIT,
     MASKED,
     REPORT_FD,
@@ -29,7 +30,7 @@ from petri.engine.wiring import Wiring
 from petri.errors import EngineFailed, PetriError, Unavailable
 from petri.model import Command, Limits, Outcome, Stream, Usage
 
-_TARGETS = [0, 1, 2, REPORT_FD, ARGUMENTS_FD, SECCOMP_FD, STATUS_FD]
+_TARGETS = [0, 1, 2, REPORT_FD, GO_FD, ARGUMENTS_FD, SECCOMP_FD, STATUS_FD]
 _DRAIN_S = 2
 """With the cell gone its pipes end at once; this only bounds the unthinkable."""
 _OPEN_FILES = 4096
@@ -84,25 +85,23 @@ class BubblewrapEngine:
     async def layers(self) -> Sequence[Layer]:
         return self._layers
 
-    async def exec(
-        self, place: Place, command: Command, output: Output, cancelled: asyncio.Future[None]
-    ) -> Outcome:
+    async def exec(self, place: Place, command: Command, output: Output, leash: Leash) -> Outcome:
         for layer in self._layers:
             if layer.required and not layer.on:
                 raise Unavailable(walls.refusal(layer))
-        return await self._exec(place, command, output, cancelled)
+        return await self._exec(place, command, output, leash)
 
-    async def _exec(
-        self, place: Place, command: Command, output: Output, cancelled: asyncio.Future[None]
-    ) -> Outcome:
+    async def _exec(self, place: Place, command: Command, output: Output, leash: Leash) -> Outcome:
         arguments = os.fsencode("\0".join(self._arguments(place, command)) + "\0")
         with Wiring(output, command.stdin, arguments, self._filter) as wiring:
             begun = time.monotonic()
             number, ending = await self._launcher.spawn(self._order(place, command), tuple(wiring.theirs))
             wiring.hand_over()
             try:
-                first = asyncio.FIRST_COMPLETED
-                await asyncio.wait((ending, cancelled), timeout=command.timeout_s, return_when=first)
+                await _first(ending, leash.go, leash.cancelled)
+                if not leash.cancelled.done():
+                    wiring.go()
+                await _first(ending, leash.cancelled, timeout_s=command.timeout_s)
                 cut_short = not ending.done()
             finally:
                 if not ending.done():
@@ -115,13 +114,13 @@ class BubblewrapEngine:
             await wiring.drained(_DRAIN_S)
         if not cut_short:
             return _ended(wiring, ending.result(), took_ms, output)
-        return _cut_short(wiring, ending.result(), took_ms, cancelled=cancelled.done())
+        return _cut_short(wiring, ending.result(), took_ms, cancelled=leash.cancelled.done())
 
     def _order(self, place: Place, command: Command) -> dict[str, Any]:
         limits = place.limits
         return {
             "argv": [
-                *(str(self._bwrap), "--args", str(ARGUMENTS_FD), "--", INIT, str(REPORT_FD)),
+                *(str(self._bwrap), "--args", str(ARGUMENTS_FD), "--", INIT, str(REPORT_FD), str(GO_FD)),
                 *command.argv,
             ],
             "targets": _TARGETS,
@@ -186,9 +185,8 @@ class BubblewrapEngine:
 
         place = Place("trial", self._rootfs / "workspace", walls.trial_uid(), _TRIAL)
         command = Command(("/usr/bin/true",), WORKSPACE, _TRIAL.timeout_s)
-        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
-            outcome = await self._exec(place, command, take, never)
+            outcome = await self._exec(place, command, take, Leash.loose())
         except PetriError as error:
             return walls.no_namespaces(error.detail or error.message)
         if outcome.exit_code != 0:
@@ -199,6 +197,10 @@ class BubblewrapEngine:
 def _tag(home: Path) -> str:
     """Return a name for this server's cgroups: the same in every life, another for every home."""
     return "petri-" + hashlib.blake2s(str(home.resolve()).encode(), digest_size=6).hexdigest()
+
+
+async def _first(*futures: asyncio.Future[Any], timeout_s: float | None = None) -> None:
+    await asyncio.wait(futures, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _settled(ending: asyncio.Future[Ending]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-REPORT_FD, ARGUMENTS_FD, SECCOMP_FD, STATUS_FD = 3, 4, 5, 6
+REPORT_FD, GO_FD, ARGUMENTS_FD, SECCOMP_FD, STATUS_FD = 3, 4, 5, 6, 7
 INIT = "/run/petri/init"
 WORKSPACE = "/workspace"
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from petri.engine import Layer, Output, Place
+from petri.engine import Layer, Leash, Output, Place
 from petri.errors import EngineFailed
 from petri.model import Command, Outcome, Usage
 
@@ -43,13 +43,14 @@ class FakeEngine:
     async def layers(self) -> Sequence[Layer]:
         return [Layer("nothing", True, "this engine runs no code, so there is nothing to keep in")]
 
-    async def exec(
-        self, place: Place, command: Command, output: Output, cancelled: asyncio.Future[None]
-    ) -> Outcome:
+    async def exec(self, place: Place, command: Command, output: Output, leash: Leash) -> Outcome:
         begun = time.monotonic()
         self.running += 1
         try:
-            outcome = await self._play(command, output, cancelled)
+            await asyncio.wait((leash.go, leash.cancelled), return_when=asyncio.FIRST_COMPLETED)
+            if leash.cancelled.done():
+                return Outcome(0, _NOTHING, signal=_SIGKILL, cancelled=True)
+            outcome = await self._play(command, output, leash.cancelled)
         finally:
             self.running -= 1
         return replace(outcome, duration_ms=(time.monotonic() - begun) * 1e3)

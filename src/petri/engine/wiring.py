@@ -1,6 +1,7 @@
 """The descriptors between the server and one cell, and what comes back over them."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Self
@@ -47,13 +48,16 @@ class Wiring:
         """What bubblewrap itself wrote to stderr, before the command began."""
         self._output = output
         self.theirs: list[int] = []
-        """What the cell inherits: stdin, stdout, stderr, the report, then `inputs`."""
+        """What the cell inherits: stdin, stdout, stderr, the report, the go, then `inputs`."""
+        self._go = -1
         self._taps: list[Tap] = []
         try:
             self.theirs.append(filled(stdin) if stdin else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
             self._stdout = self._pipe(lambda chunk: output("stdout", chunk))
             self._stderr = self._pipe(self._take_stderr)
             self._reports = self._pipe(self.report.take)
+            reading, self._go = os.pipe2(os.O_CLOEXEC)
+            self.theirs.append(reading)
             self.theirs += [filled(content) for content in inputs]
         except BaseException:
             self.close()
@@ -64,6 +68,12 @@ class Wiring:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def go(self) -> None:
+        """Let the command start. A cell that is gone by now is no concern of ours."""
+        if self._go >= 0:
+            with contextlib.suppress(BrokenPipeError):
+                os.write(self._go, b"G")
 
     def hand_over(self) -> None:
         """Close our copies of what the cell now holds, so that its end is seen as an end."""
@@ -77,6 +87,9 @@ class Wiring:
     def close(self) -> None:
         """Close everything. Closing twice is fine."""
         self.hand_over()
+        if self._go >= 0:
+            os.close(self._go)
+            self._go = -1
         for tap in self._taps:
             tap.close()
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
-from petri.engine import Engine, Place
+from petri.engine import Engine, Leash, Place
 from petri.errors import InvalidField
 from petri.ledger import Ledger
 from petri.model import Limits, Run, RunEvent, Sandbox
@@ -48,16 +48,19 @@ class LiveRun:
 
     run: Run
     transcript: Transcript
-    cancelled: asyncio.Future[None]
+    leash: Leash
+    """Holds the command until the run is on record, and ends it early when asked."""
+    recorded: asyncio.Future[None]
+    """Resolved once the ledger knows of the run."""
     ended: asyncio.Future[Run]
     cut_by: RunEvent = RunEvent.CANCELLED
     """What the ledger will say should it be ended early."""
 
     def cut(self, event: RunEvent) -> None:
         """Ask for the end, because of `event`. Asking twice is fine."""
-        if not self.cancelled.done():
+        if not self.leash.cancelled.done():
             self.cut_by = event
-            self.cancelled.set_result(None)
+            self.leash.cancelled.set_result(None)
 
 
 @dataclass(slots=True)

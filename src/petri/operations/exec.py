@@ -2,13 +2,17 @@
 
 `begin` answers as soon as the run is on record; what follows belongs to the host, so that a client who goes
 away takes nothing with it. A failing command is a normal ending; a failing engine is not. Either way the
-ledger knew of the run before it began, and knows how it ended.
+ledger knew of the run before it began, and knows how it ended: the cell is made while the row is written,
+but its leash holds the command until the row is there.
 """
 
 import asyncio
 import logging
 import time
+from collections.abc import Coroutine
+from typing import Any
 
+from petri.engine import Leash
 from petri.errors import Conflict, EngineFailed, PetriError, Unavailable
 from petri.ledger import Ending
 from petri.model import Outcome, Run, RunEvent, Sandbox, State, new_id
@@ -29,13 +33,11 @@ async def begin(host: Host, caller: Caller, sandbox_id: str, ask: Ask) -> LiveRu
     engine = host.engine_for(ask.engine or sandbox.engine)
     decided = await decide(host, sandbox, ask)
     turn = host.desk.take(sandbox.id)
-    try:
-        run = await host.ledger.add_run(_new_run(sandbox, ask, decided, engine.name), start=turn.is_now)
-        live = _register(host, run)
-        host.tasks.create_task(_see_through(host, sandbox, live, decided, turn))
-    except BaseException:
-        with turn:  # nobody else will pass it on
-            raise
+    live = _register(host, _new_run(sandbox, ask, decided, engine.name))
+    host.tasks.create_task(_see_through(host, sandbox, live, decided, turn))
+    await asyncio.wait((live.recorded, live.ended), return_when=asyncio.FIRST_COMPLETED)
+    if not live.recorded.done():
+        await live.ended  # it could not be put on record, and this raises why
     return live
 
 
@@ -72,7 +74,9 @@ def _new_run(sandbox: Sandbox, ask: Ask, decided: Decided, engine: str) -> Run:
 
 def _register(host: Host, run: Run) -> LiveRun:
     loop = asyncio.get_running_loop()
-    live = LiveRun(run, host.transcripts.begin(run.id), loop.create_future(), loop.create_future())
+    leash = Leash(go=loop.create_future(), cancelled=loop.create_future())
+    transcript = host.transcripts.begin(run.id)
+    live = LiveRun(run, transcript, leash, loop.create_future(), loop.create_future())
     # Nobody may be waiting when it fails; that is no fault of this future's.
     live.ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     host.live[run.id] = live
@@ -109,29 +113,59 @@ async def _perform(host: Host, sandbox: Sandbox, live: LiveRun, decided: Decided
 
 async def _run_and_record(host: Host, sandbox: Sandbox, live: LiveRun, decided: Decided, turn: Turn) -> Run:
     try:
-        outcome = await _take_turn_and_run(host, sandbox, live, decided, turn)
-        await asyncio.to_thread(live.transcript.make_durable)
+        outcome = await _run(host, sandbox, live, decided, turn)
     except PetriError as error:
-        await _record(host, live, RunEvent.BROKE, failure=error.message)
+        if live.recorded.done():
+            await _record(host, live, RunEvent.BROKE, failure=error.message)
         raise
-    except OSError as error:
-        await _record(host, live, RunEvent.BROKE, failure="its output could not be kept")
-        raise EngineFailed("the run's output could not be kept", detail=str(error)) from error
     ended = outcome is not None and not outcome.cancelled
-    return await _record(host, live, RunEvent.ENDED if ended else live.cut_by, outcome)
+    recording = _record(host, live, RunEvent.ENDED if ended else live.cut_by, outcome)
+    # Both are on disk before anybody is told; neither need wait for the other.
+    run, _ = await asyncio.gather(recording, _keep(live))
+    return run
 
 
-async def _take_turn_and_run(
-    host: Host, sandbox: Sandbox, live: LiveRun, decided: Decided, turn: Turn
-) -> Outcome | None:
+async def _run(host: Host, sandbox: Sandbox, live: LiveRun, decided: Decided, turn: Turn) -> Outcome | None:
     """Return the outcome, or None for a run that was cancelled while it waited."""
-    if not turn.is_now:
-        await turn.come(unless=live.cancelled)
-        if live.cancelled.done():
-            return None
-        live.run = await host.ledger.advance_run(live.run, RunEvent.START, at=time.time())
-    engine = host.engine_for(live.run.engine)
-    return await engine.exec(host.place_of(sandbox), decided.command, live.transcript, live.cancelled)
+    engine, place = host.engine_for(live.run.engine), host.place_of(sandbox)
+    if turn.is_now:
+        running = engine.exec(place, decided.command, live.transcript, live.leash)
+        return await _while_recording(host, live, running)
+    live.run = await host.ledger.add_run(live.run, start=False)
+    live.recorded.set_result(None)
+    await turn.come(unless=live.leash.cancelled)
+    if live.leash.cancelled.done():
+        return None
+    live.run = await host.ledger.advance_run(live.run, RunEvent.START, at=time.time())
+    live.leash.go.set_result(None)
+    return await engine.exec(place, decided.command, live.transcript, live.leash)
+
+
+async def _while_recording(host: Host, live: LiveRun, running: Coroutine[Any, Any, Outcome]) -> Outcome:
+    """Have the cell made and the run put on record at the same time; a run not on record never starts."""
+
+    async def put_on_record() -> None:
+        try:
+            live.run = await host.ledger.add_run(live.run, start=True)
+        except BaseException:
+            live.cut(RunEvent.BROKE)
+            raise
+        live.recorded.set_result(None)
+        live.leash.go.set_result(None)
+
+    outcome, record = await asyncio.gather(running, put_on_record(), return_exceptions=True)
+    for result in (record, outcome):
+        if isinstance(result, BaseException):
+            raise result
+    assert isinstance(outcome, Outcome)
+    return outcome
+
+
+async def _keep(live: LiveRun) -> None:
+    try:
+        await asyncio.to_thread(live.transcript.make_durable)
+    except OSError as error:
+        raise EngineFailed("the run's output could not be kept", detail=str(error)) from error
 
 
 async def _record(

@@ -4,7 +4,7 @@ import asyncio
 import re
 from dataclasses import dataclass
 
-from petri.engine import Engine, Place
+from petri.engine import Engine, Leash, Place
 from petri.errors import InvalidField, Unavailable
 from petri.model import Command, Limits, Stream
 from petri.workspace import Workspaces
@@ -99,8 +99,7 @@ class Languages:
         try:
             place = Place(_SCRATCH, self._workspaces.folder(_SCRATCH), self._owner, self._limits)
             command = Command(("/bin/sh", "-c", _PROBE), "/workspace", 60, {"PATH": PATH})
-            never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            await self._engine.exec(place, command, take, never)
+            await self._engine.exec(place, command, take, Leash.loose())
         finally:
             await asyncio.to_thread(self._workspaces.remove, _SCRATCH)
         rows = [line.split("\t") for line in said.decode(errors="replace").splitlines()]

@@ -18,12 +18,15 @@ from petri.errors import InvalidField, NotFound
 from petri.model import Stream
 from petri.transcript.excerpt import Excerpt
 from petri.transcript.frames import Chunk, chunks
-from petri.transcript.live import Transcript
+from petri.transcript.live import Transcript, sync_folder
 
 __all__ = ["Chunk", "Excerpt", "Transcript", "Transcripts"]
 
 _CUT_BYTES = 3
 """What there can be at most of a UTF-8 character that is not whole."""
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
+"""What an id may end with: a folder for each keeps folders small, and all of them are made in advance."""
 
 
 class Transcripts:
@@ -32,7 +35,9 @@ class Transcripts:
     def __init__(self, root: Path, kept_bytes: int) -> None:
         self._root = root
         self._kept_bytes = kept_bytes
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for letter in _LETTERS:
+            (root / letter).mkdir(mode=0o700, parents=True, exist_ok=True)
+        sync_folder(root)
 
     def begin(self, run_id: str) -> Transcript:
         """Return a new transcript for a run that is about to start."""
@@ -80,5 +85,4 @@ class Transcripts:
     def _path(self, run_id: str) -> Path:
         if "/" in run_id or "." in run_id:
             raise NotFound(f"there is no run {run_id!r}")
-        # Two letters of fan-out keep folders small after a million runs.
-        return self._root / run_id[-2:] / run_id
+        return self._root / run_id[-1:] / run_id

@@ -58,7 +58,7 @@ class Transcript:
         """Have everything on disk before anybody is told that the run has ended. Blocks."""
         if self._descriptor >= 0:
             os.fsync(self._descriptor)
-            _sync_folder(self._path.parent)
+            sync_folder(self._path.parent)
 
     def close(self) -> None:
         """Take nothing more; whoever follows comes to the end. Closing twice is fine."""
@@ -123,12 +123,7 @@ class Transcript:
 
     def _create(self) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-        try:
-            self._descriptor = os.open(self._path, flags, 0o600)
-        except FileNotFoundError:
-            self._path.parent.mkdir(mode=0o700, exist_ok=True)
-            _sync_folder(self._path.parents[1])
-            self._descriptor = os.open(self._path, flags, 0o600)
+        self._descriptor = os.open(self._path, flags, 0o600)
 
     def _write(self, framed: bytes) -> None:
         view = memoryview(framed)
@@ -140,7 +135,8 @@ class Transcript:
             raise
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Have the names in `folder` on disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
