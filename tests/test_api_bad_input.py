@@ -1,6 +1,7 @@
 """Bad input, at every endpoint: the right refusal, nothing half-written, and the server goes on."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -33,6 +34,13 @@ OF_SANDBOX = [
 ]
 OF_RUN = [("GET", ""), ("GET", "/events"), ("GET", "/stdout"), ("GET", "/stderr"), ("POST", "/cancel")]
 BODIES = {"PATCH": {"idle_s": 5}, "/exec": {"command": "true"}}
+
+
+@pytest.fixture(scope="module")
+def sandbox(server: Server) -> Iterator[str]:
+    """One for all: nothing that is refused changes it."""
+    with server.client() as http:
+        yield create(http)
 
 
 def call(http: httpx.Client, method: str, base: str, rest: str) -> httpx.Response:

@@ -1,5 +1,7 @@
 """Queries, methods and forms that make no sense: refused, with what would be right."""
 
+from collections.abc import Iterator
+
 import httpx
 import pytest
 
@@ -9,6 +11,14 @@ from tests.conftest import Server
 pytestmark = pytest.mark.usefixtures("harmless")
 
 FORM = {"Content-Type": "multipart/form-data; boundary=b"}
+
+
+@pytest.fixture(scope="module")
+def sandbox(server: Server) -> Iterator[str]:
+    """One for all: nothing that is refused changes it."""
+    with server.client() as http:
+        yield create(http)
+
 
 # ------------------------------------------------------------------------------------------- queries
 

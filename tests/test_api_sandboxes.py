@@ -125,6 +125,7 @@ def test_many_who_ask_for_one_name_at_once_get_one_ready_sandbox(
         http.delete(f"/v1/sandboxes/{answers[0].json()['id']}")
 
 
+@pytest.mark.slow
 def test_a_sandbox_that_could_not_be_made_holds_no_name(new_server: Callable[..., Server]) -> None:
     server = new_server()
     with server.client() as http:

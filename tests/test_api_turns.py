@@ -55,6 +55,7 @@ def test_sandboxes_do_not_wait_for_each_other(http: httpx.Client, pool: ThreadPo
     assert not slow.done()
 
 
+@pytest.mark.slow
 def test_a_full_queue_says_so_at_once(new_server: Callable[..., Server], pool: ThreadPoolExecutor) -> None:
     server = new_server(PETRI_MAX_QUEUED_RUNS="2")
     with server.client() as http:
@@ -75,6 +76,7 @@ def test_a_full_queue_says_so_at_once(new_server: Callable[..., Server], pool: T
         assert run(http, sandbox, command="true")["exit_code"] == 0
 
 
+@pytest.mark.slow
 def test_a_full_server_says_so_at_once(new_server: Callable[..., Server], pool: ThreadPoolExecutor) -> None:
     server = new_server(PETRI_MAX_RUNS="1")
     with server.client() as http:

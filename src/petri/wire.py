@@ -16,6 +16,7 @@ from pydantic import (
     StringConstraints,
     model_validator,
 )
+from pydantic.config import JsonDict
 
 MAX_ARGUMENT_BYTES = 131_071
 """Linux refuses a single argument or variable of 128 KiB or more (MAX_ARG_STRLEN)."""
@@ -152,8 +153,19 @@ class PatchSandbox(Request):
     metadata: Metadata | None = None
 
 
+_ONE_FORM: JsonDict = {
+    "oneOf": [
+        {"required": ["filename"], "properties": {"filename": {"type": "string"}}},
+        {"required": ["command"], "properties": {"command": {"type": ["string", "array"]}}},
+        {"required": ["code"], "properties": {"code": {"type": "string"}}},
+    ]
+}
+
+
 class ExecFields(Request):
     """What every way of running something has in common."""
+
+    model_config = ConfigDict(json_schema_extra=_ONE_FORM)
 
     filename: Argument | None = None
     """A file of the workspace; its ending says the language, else the sandbox's is used."""

@@ -5,6 +5,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
+from petri.api import streams
 from petri.api.bodies import JsonRoute
 from petri.api.context import CallerOf, HostOf
 from petri.api.problems import DOCUMENTED
@@ -22,7 +23,7 @@ router = APIRouter(prefix="/v1", route_class=JsonRoute, responses=DOCUMENTED, ta
 _ENDED: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The command ended, whatever its exit code; or the events of its run as they come.",
-        "content": {MEDIA: {"schema": {"type": "string"}}},
+        "content": streams.DOCUMENTED,
     }
 }
 

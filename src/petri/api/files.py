@@ -31,7 +31,7 @@ _FORM = {
         },
     }
 }
-_RAW = {"requestBody": {"required": True, "content": {"application/octet-stream": _BYTES}}}
+_RAW = {"requestBody": {"content": {"application/octet-stream": _BYTES}}}
 _FILE: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The bytes.",

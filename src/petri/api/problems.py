@@ -83,7 +83,7 @@ def _body(status: int, code: str, detail: str, field: str | None) -> Problem:
         status=status,
         detail=_short(detail, _LONGEST_DETAIL),
         code=code,
-        field=None if field is None else _short(field, _LONGEST_FIELD),
+        field=_short(field, _LONGEST_FIELD) if field else None,
     )
 
 

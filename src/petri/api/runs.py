@@ -5,11 +5,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 
+from petri.api import streams
 from petri.api.context import CallerOf, HostOf
 from petri.api.downloads import bytes_response
 from petri.api.problems import DOCUMENTED
 from petri.api.shapes import run_answer
-from petri.api.streams import MEDIA, Point, run_stream
+from petri.api.streams import Point, run_stream
 from petri.model import Stream
 from petri.operations import Caller, Host, history
 from petri.operations.cancel import cancel
@@ -22,7 +23,7 @@ _RAW: dict[int | str, dict[str, Any]] = {
     200: {"description": "The exact bytes.", "content": {"application/octet-stream": _BYTES}}
 }
 _EVENTS: dict[int | str, dict[str, Any]] = {
-    200: {"description": "The run's events.", "content": {MEDIA: {"schema": {"type": "string"}}}}
+    200: {"description": "The run's events.", "content": streams.DOCUMENTED}
 }
 Position = Annotated[int | None, Query(alias="from", ge=0, le=2**53, description="Replay what comes after.")]
 

@@ -20,12 +20,14 @@ router = APIRouter(prefix="/v1/sandboxes", route_class=JsonRoute, responses=DOCU
 
 Limit = Annotated[int, Query(ge=1, le=200)]
 Cursor = Annotated[str | None, Query(max_length=200)]
+_NO_WISHES = CreateSandbox()
+_NO_CHANGES = PatchSandbox()
 StateName = Literal["creating", "ready", "deleting", "deleted"]
 
 
 @router.post("", status_code=201, responses={200: {"model": SandboxAnswer, "description": "It was there."}})
 async def create_sandbox(
-    body: CreateSandbox, response: Response, host: HostOf, caller: CallerOf
+    response: Response, host: HostOf, caller: CallerOf, body: CreateSandbox = _NO_WISHES
 ) -> SandboxAnswer:
     """Create a sandbox, or return the live one of that name (200)."""
     sandbox, is_new = await create(host, caller, wish_of(body, caller.key_name))
@@ -34,16 +36,17 @@ async def create_sandbox(
 
 
 @router.get("")
-async def list_sandboxes(
+async def list_sandboxes(  # noqa: PLR0913 - each is a parameter of the contract
     host: HostOf,
     caller: CallerOf,
     metadata: MetadataOf,
     state: StateName | None = None,
+    name: Annotated[str | None, Query(max_length=63)] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> SandboxList:
     """List sandboxes, newest first; `metadata.KEY=VALUE` keeps those that say so."""
-    query = SandboxQuery(limit, cursor, State(state) if state else None, metadata)
+    query = SandboxQuery(limit, cursor, State(state) if state else None, metadata, name)
     page = await history.sandboxes(host, caller, query)
     return SandboxList(sandboxes=[sandbox_answer(each) for each in page.items], next_cursor=page.next_cursor)
 
@@ -56,7 +59,7 @@ async def show_sandbox(sandbox_id: str, host: HostOf, caller: CallerOf) -> Sandb
 
 @router.patch("/{sandbox_id}")
 async def change_sandbox(
-    sandbox_id: str, body: PatchSandbox, host: HostOf, caller: CallerOf
+    sandbox_id: str, host: HostOf, caller: CallerOf, body: PatchSandbox = _NO_CHANGES
 ) -> SandboxAnswer:
     """Change a sandbox; what the body does not name stays."""
     return sandbox_answer(await amend(host, caller, sandbox_id, _changes(body)))

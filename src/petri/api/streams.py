@@ -20,6 +20,20 @@ from petri.operations import Host, LiveRun, history
 
 _KEEP_ALIVE_S = 10
 MEDIA = "text/event-stream"
+DOCUMENTED: dict[str, Any] = {
+    MEDIA: {
+        "schema": {
+            "description": "One event. `data` is JSON; an `id` is where to go on with `from`.",
+            "type": "object",
+            "properties": {
+                "id": {"type": "string", "pattern": "^[0-9]+$"},
+                "event": {"enum": ["started", "stdout", "stderr", "done", "failed"]},
+                "data": {"type": "string", "contentMediaType": "application/json"},
+            },
+            "required": ["id", "event", "data"],
+        }
+    }
+}
 STREAMS: tuple[Stream, Stream] = ("stdout", "stderr")
 
 

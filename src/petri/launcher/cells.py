@@ -11,7 +11,6 @@ import json
 import os
 import resource
 import signal
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -56,17 +55,30 @@ class Cells:
         if self._hierarchy is not None:
             group = f"cell-{order['id']}"
             self._make_group(group, Limits(**order["limits"]))
-        reading, writing = os.pipe2(os.O_CLOEXEC)
         try:
-            pid = self._fork(group, lambda: _become(order, (*descriptors, writing), self._enter(group)))
+            self._living[order["id"]] = self._start(order, descriptors, group)
         except OSError:
-            os.close(reading)
             self._discard(group)
             raise
+
+    def _start(self, order: dict[str, Any], descriptors: tuple[int, ...], group: str | None) -> Cell:
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        doors: list[int] = []
+        try:
+            pid = self._clone(group)
+            if pid is None:
+                doors = self._hierarchy.doors(group) if self._hierarchy is not None and group else []
+                pid = os.fork()
+            if pid == 0:
+                _become(order, (*descriptors, writing), doors)
+        except OSError:
+            os.close(reading)
+            raise
         finally:
-            os.close(writing)
+            for descriptor in (writing, *doors):
+                os.close(descriptor)
         os.set_blocking(reading, False)
-        self._living[order["id"]] = Cell(order["id"], pid, reading, group)
+        return Cell(order["id"], pid, reading, group)
 
     def kill(self, cell_id: int) -> None:
         """End the cell, however far it has come. Killing one that is over is fine."""
@@ -109,21 +121,11 @@ class Cells:
             self._discard(group)
             raise OSError(errno.EAGAIN, f"the cell's cgroup could not be made: {error}") from error
 
-    def _enter(self, group: str | None) -> Callable[[], None]:
-        if self._hierarchy is None or group is None or isinstance(self._hierarchy, V2):
-            return lambda: None
-        hierarchy, name = self._hierarchy, group
-        return lambda: hierarchy.enter(name)
-
-    def _fork(self, group: str | None, become: Callable[[], NoReturn]) -> int:
-        """Fork; on cgroup v2 the child is born in its group, since moving it would cost 10 ms."""
+    def _clone(self, group: str | None) -> int | None:
+        """On cgroup v2 have a child that is born in its group, since moving it would cost 10 ms."""
         if isinstance(self._hierarchy, V2) and group is not None:
-            pid = _clone_into(self._hierarchy, group)
-        else:
-            pid = os.fork()
-        if pid == 0:
-            become()
-        return pid
+            return _clone_into(self._hierarchy, group)
+        return None
 
     def _strike(self, cell: Cell) -> None:
         if self._hierarchy is not None and cell.group is not None:
@@ -198,37 +200,27 @@ class Cells:
             self._hierarchy.remove(group)
 
 
-def _become(order: dict[str, Any], descriptors: tuple[int, ...], enter: Callable[[], None]) -> NoReturn:
-    """Turn the freshly forked child into bubblewrap. Never returns, never raises."""
+def _become(order: dict[str, Any], descriptors: tuple[int, ...], doors: list[int]) -> NoReturn:
+    """Turn the freshly forked child into bubblewrap. Never returns, never raises.
+
+    Every step here is paid by every cell, at the price of copied pages: what can be done in advance is.
+    """
     try:
         os.setsid()
-        enter()
-        _place(descriptors, order["targets"])
-        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        signal.set_wakeup_fd(-1)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        for door in doors:
+            os.write(door, b"0")
+        for source, target in zip(descriptors, order["targets"], strict=True):
+            os.dup2(source, target)
+        os.closerange(max(order["targets"]) + 1, 1 << 20)
         _limit(resource.RLIMIT_NOFILE, order["open_files"])
         if order["uid"] is not None:
             os.setgroups([])
             os.setresgid(order["uid"], order["uid"], order["uid"])
             os.setresuid(order["uid"], order["uid"], order["uid"])
-        os.chdir("/")
         os.execve(order["argv"][0], order["argv"], _LAUNCHER_ENV)
     except BaseException as error:  # noqa: BLE001 - there is nobody to catch it in this process
         os.write(2, f"petri-launcher: {error}\n".encode())
     os._exit(_COULD_NOT)
-
-
-def _place(descriptors: tuple[int, ...], targets: list[int]) -> None:
-    """Give the child exactly `descriptors` under the numbers of `targets`, and no others."""
-    above = max(targets) + 1
-    parked = [os.dup(descriptor) for descriptor in descriptors]
-    while min(parked) < above:  # a target number may still be in use as a source
-        parked = [os.dup(descriptor) if descriptor < above else descriptor for descriptor in parked]
-    for source, target in zip(parked, targets, strict=True):
-        os.dup2(source, target, inheritable=True)
-    os.closerange(above, 1 << 20)
 
 
 def _limit(which: int, most: int) -> None:
@@ -237,8 +229,8 @@ def _limit(which: int, most: int) -> None:
     resource.setrlimit(which, (value, value))
 
 
-def _clone_into(hierarchy: V2, group: str) -> int:
-    """Fork into the group by clone3; by moving ourselves where the kernel is older than 5.7."""
+def _clone_into(hierarchy: V2, group: str) -> int | None:
+    """Fork into the group by clone3; None where the kernel is older than 5.7."""
     descriptor = hierarchy.descriptor(group)
     try:
         order = (ctypes.c_uint64 * 11)()
@@ -246,14 +238,9 @@ def _clone_into(hierarchy: V2, group: str) -> int:
         # PyDLL keeps the interpreter's lock: the child comes back from this call holding it, like a fork's.
         libc = ctypes.PyDLL(None, use_errno=True)
         pid = libc.syscall(ctypes.c_long(_SYS_CLONE3), ctypes.byref(order), ctypes.c_size_t(88))
-        if pid >= 0:
-            return int(pid)
+        return int(pid) if pid >= 0 else None
     finally:
         os.close(descriptor)
-    pid = os.fork()
-    if pid == 0:
-        hierarchy.enter(group)
-    return pid
 
 
 def _child_pid(line: bytes) -> int | None:

@@ -47,8 +47,8 @@ class Hierarchy(Protocol):
     def make(self, name: str, limits: Limits) -> None:
         """Make the group `name` with its limits, before anything is in it."""
 
-    def enter(self, name: str) -> None:
-        """Put the calling process into the group. Called in the child."""
+    def doors(self, name: str) -> list[int]:
+        """Return open descriptors; a process that writes `0` to each of them is in the group."""
 
     def processes(self, name: str) -> list[int]:
         """Return who is in the group."""
@@ -138,9 +138,8 @@ class V1:
         _write(f"{cpu}/cpu.cfs_period_us", _PERIOD_US)
         _write(f"{cpu}/cpu.cfs_quota_us", _quota_us(limits.cpus))
 
-    def enter(self, name: str) -> None:
-        for folder in self._distinct:
-            _write(f"{folder}/{name}/tasks", 0)
+    def doors(self, name: str) -> list[int]:
+        return [os.open(f"{folder}/{name}/tasks", os.O_WRONLY | os.O_CLOEXEC) for folder in self._distinct]
 
     def processes(self, name: str) -> list[int]:
         return sorted({pid for folder in self._distinct for pid in _pids(f"{folder}/{name}")})
@@ -204,8 +203,8 @@ class V2:
         _write(f"{group}/pids.max", limits.processes)
         _write(f"{group}/cpu.max", f"{_quota_us(limits.cpus)} {_PERIOD_US}")
 
-    def enter(self, name: str) -> None:
-        _write(f"{self._base}/{name}/cgroup.procs", 0)
+    def doors(self, name: str) -> list[int]:
+        return [os.open(f"{self._base}/{name}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)]
 
     def processes(self, name: str) -> list[int]:
         return _pids(f"{self._base}/{name}")

@@ -2,7 +2,9 @@
 
 import ctypes
 import fcntl
+import gc
 import os
+import resource
 import select
 import signal
 import socket
@@ -17,6 +19,7 @@ _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
 _LOOK_AGAIN_MS = 2
 """A killed process is gone within a millisecond or two; nothing tells us, so we look."""
 _LAST_WORDS_S = 10
+_LOW_NUMBERS = 32
 
 
 def main() -> None:
@@ -42,14 +45,26 @@ def _prepare_process() -> int:
     libc.prctl(_PR_SET_NAME, b"petri-launcher", 0, 0, 0)
     # Orphans of a bubblewrap that died early come to us, so that we can see them die.
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _keep_low_numbers_free()
     reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
     # A terminal's Ctrl-C, or a service manager's SIGTERM to the whole group, is for the server to handle.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # Handlers that do nothing, and not SIG_IGN: a program that is started inherits what is ignored.
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+        signal.signal(number, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.umask(0o077)
+    os.chdir("/")
+    gc.disable()  # nothing here makes rubbish in circles, and a collection would copy pages after a fork
     return reading
+
+
+def _keep_low_numbers_free() -> None:
+    """Hold the numbers a cell's descriptors will have, so that whatever we receive lies above them."""
+    while os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC) < _LOW_NUMBERS:
+        pass
 
 
 def _await_predecessor(path: str) -> None:

@@ -55,7 +55,7 @@ def receive(channel: socket.socket, flags: int = 0) -> tuple[dict[str, Any], tup
 
 def _send_packet(channel: socket.socket, packet: bytes, descriptors: tuple[int, ...]) -> None:
     extras = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-    channel.sendmsg([packet], extras)
+    channel.sendmsg([packet], extras, socket.MSG_NOSIGNAL)
 
 
 def _descriptors(extras: list[tuple[int, int, bytes]]) -> tuple[int, ...]:

@@ -91,11 +91,11 @@ class Ledger:
 
     async def sandbox(self, sandbox_id: str, tenant: str) -> Sandbox:
         """Return a sandbox in whatever state; `NotFound` if it is not this tenant's."""
-        return await self._readers.do(lambda connection: sandboxes.find(connection, sandbox_id, tenant))
+        return await self._readers.glance(lambda connection: sandboxes.find(connection, sandbox_id, tenant))
 
     async def sandbox_named(self, name: str, tenant: str) -> Sandbox | None:
         """Return the live sandbox that holds `name`, if one does."""
-        return await self._readers.do(lambda connection: sandboxes.named(connection, name, tenant))
+        return await self._readers.glance(lambda connection: sandboxes.named(connection, name, tenant))
 
     async def sandboxes(self, tenant: str, query: SandboxQuery) -> Page[Sandbox]:
         """Return a tenant's sandboxes, newest first."""
@@ -149,7 +149,7 @@ class Ledger:
 
     async def run(self, run_id: str, tenant: str) -> Run:
         """Return a run in whatever state; `NotFound` if it is not this tenant's."""
-        return await self._readers.do(lambda connection: runs.find(connection, run_id, tenant))
+        return await self._readers.glance(lambda connection: runs.find(connection, run_id, tenant))
 
     async def runs(self, sandbox_id: str, *, limit: int, cursor: str | None) -> Page[Run]:
         """Return a sandbox's runs, newest first."""

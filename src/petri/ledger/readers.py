@@ -32,6 +32,15 @@ class Readers:
             raise Unavailable("the ledger is closed")
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._answer, question)
 
+    async def glance(self, question: Job[T]) -> T:
+        """Return the answer to a question about one row by its key, on the caller's own thread.
+
+        Finding such a row takes less time than handing the question to another thread would.
+        """
+        if self._closed:
+            raise Unavailable("the ledger is closed")
+        return self._answer(question)
+
     def refuse(self) -> None:
         """Take no more questions."""
         self._closed = True

@@ -28,6 +28,7 @@ class SandboxQuery:
     state: State | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     """Every pair must be there, equal."""
+    name: str | None = None
 
 
 # ---------------------------------------------------------------------------------------------- asking
@@ -65,6 +66,8 @@ def page(connection: Connection, tenant: str, query: SandboxQuery) -> Page[Sandb
     wanted = select(sandboxes).where(theirs).order_by(sandboxes.c.number.desc())
     if query.state is not None:
         wanted = wanted.where(sandboxes.c.state == query.state.value)
+    if query.name is not None:
+        wanted = wanted.where(sandboxes.c.name == rows.text(query.name))
     for key, value in rows.storable(query.metadata).items():
         wanted = wanted.where(_labelled(key, value))
     if query.cursor is not None:

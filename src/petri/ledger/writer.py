@@ -67,6 +67,10 @@ class Writer:
         self._queue.put(_Asked(job, loop, answer))
         return await answer
 
+    async def glance(self, job: Job[T]) -> T:
+        """Return what `job` finds; in memory there is one connection, and its thread is the only way."""
+        return await self.do(job)
+
     def refuse(self) -> None:
         """Take no more jobs. Called in the loop's thread, so no job can slip in behind the last."""
         self._closed = True

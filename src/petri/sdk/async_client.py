@@ -122,27 +122,23 @@ class AsyncClient:
         self,
         *,
         state: str | None = None,
+        name: str | None = None,
         metadata: Mapping[str, str] | None = None,
         limit: int | None = None,
     ) -> AsyncGenerator[SandboxAnswer, None]:
         """Yield sandboxes, newest first, fetching page after page; `limit` of them at most."""
         wanted = {f"metadata.{key}": value for key, value in (metadata or {}).items()}
-        if state is not None:
-            wanted["state"] = state
+        wanted |= {key: value for key, value in (("state", state), ("name", name)) if value is not None}
         async for page in self._pages(Ask("GET", "/v1/sandboxes", params=wanted), SandboxList, limit):
             for sandbox in page.sandboxes:
                 yield sandbox
 
     async def sandbox(self, id_or_name: str) -> SandboxAnswer:
         """Return the sandbox with this id, even if it has ended, or the live one of this name."""
-        try:
+        if is_sandbox_id(id_or_name):
             return await self._connection.ask(Ask("GET", _sandbox(id_or_name)), SandboxAnswer)
-        except NotFound:
-            if is_sandbox_id(id_or_name):
-                raise
-        async for found in self.sandboxes(state="ready"):
-            if found.name == id_or_name:
-                return found
+        async for found in self.sandboxes(state="ready", name=id_or_name):
+            return found
         raise NotFound(f"there is no sandbox {id_or_name!r}")
 
     async def sandbox_id(self, id_or_name: str) -> str:

@@ -120,26 +120,22 @@ class Client:
         self,
         *,
         state: str | None = None,
+        name: str | None = None,
         metadata: Mapping[str, str] | None = None,
         limit: int | None = None,
     ) -> Generator[SandboxAnswer, None, None]:
         """Yield sandboxes, newest first, fetching page after page; `limit` of them at most."""
         wanted = {f"metadata.{key}": value for key, value in (metadata or {}).items()}
-        if state is not None:
-            wanted["state"] = state
+        wanted |= {key: value for key, value in (("state", state), ("name", name)) if value is not None}
         for page in self._pages(Ask("GET", "/v1/sandboxes", params=wanted), SandboxList, limit):
             yield from page.sandboxes
 
     def sandbox(self, id_or_name: str) -> SandboxAnswer:
         """Return the sandbox with this id, even if it has ended, or the live one of this name."""
-        try:
+        if is_sandbox_id(id_or_name):
             return self._connection.ask(Ask("GET", _sandbox(id_or_name)), SandboxAnswer)
-        except NotFound:
-            if is_sandbox_id(id_or_name):
-                raise
-        for found in self.sandboxes(state="ready"):
-            if found.name == id_or_name:
-                return found
+        for found in self.sandboxes(state="ready", name=id_or_name):
+            return found
         raise NotFound(f"there is no sandbox {id_or_name!r}")
 
     def sandbox_id(self, id_or_name: str) -> str:
