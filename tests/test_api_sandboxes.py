@@ -76,9 +76,10 @@ def test_everything_about_a_new_sandbox_is_told(http: httpx.Client) -> None:
 
     made = answer.json()
     assert answer.status_code == 201
-    assert {name: made[name] for name in body if name != "network"} == {
-        name: value for name, value in body.items() if name != "network"
-    }
+    told = {name: value for name, value in body.items() if name not in ("network", "env")}
+    assert {name: made[name] for name in told} == told
+    assert made["env_names"] == ["A"]
+    assert '"b"' not in answer.text, "the value of a variable may be a secret"
     assert (made["state"], made["engine"], made["lifetime"]) == ("ready", "bubblewrap", "persistent")
     assert (made["expires_because"], made["idle_s"], made["network"]["mode"]) == ("ttl", None, "none")
     assert (made["image"], made["tree"], made["environment"], made["ended_at"]) == (None, None, None, None)

@@ -264,7 +264,8 @@ class SandboxAnswer(Answer):
     idle_s: float | None
     limits: LimitsAnswer
     network: NetworkAnswer
-    env: dict[str, str]
+    env_names: list[str]
+    """Names only: values may be secrets."""
     metadata: dict[str, str]
     created_by: str | None
     agent: str | None

@@ -92,7 +92,7 @@ def sandbox_answer(sandbox: Sandbox) -> SandboxAnswer:
         idle_s=sandbox.idle_s,
         limits=_limits(sandbox.limits),
         network=NetworkAnswer(),
-        env=dict(sandbox.env),
+        env_names=sorted(sandbox.env),
         metadata=dict(sandbox.metadata),
         created_by=sandbox.asker.created_by,
         agent=sandbox.asker.agent,

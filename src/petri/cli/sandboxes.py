@@ -124,7 +124,7 @@ def _fields(sandbox: "SandboxAnswer") -> list[tuple[str, object]]:
             f"{limits.timeout_s:g} s",
         ),
         ("network", sandbox.network.mode),
-        ("env", ", ".join(sandbox.env)),  # names only: values may be secrets, and screens are shared
+        ("env", ", ".join(sandbox.env_names)),
         ("metadata", ", ".join(f"{key}={value}" for key, value in sandbox.metadata.items())),
         ("created by", sandbox.created_by),
         ("agent", sandbox.agent),
