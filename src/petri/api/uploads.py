@@ -20,16 +20,48 @@ _LONGEST_BOUNDARY = 200
 
 
 async def in_pieces(stream: AsyncIterator[bytes], take: Callable[[bytes], object]) -> None:
-    """Have `take` called in a worker thread with everything `stream` brings, about a megabyte at a time."""
+    """Have `take` called in a worker thread with everything `stream` brings, about a megabyte at a time.
+
+    The next piece is received while the last one is written. On every way out no thread is still at work:
+    it would write to a file that its caller is about to close.
+    """
+    loop = asyncio.get_running_loop()
+    working: asyncio.Future[object] = loop.create_future()
+    working.set_result(None)
+    try:
+        async for piece in _pieces(stream):
+            await asyncio.wait((working,))
+            working.result()
+            working = loop.run_in_executor(None, take, piece)
+    finally:
+        await _over(working)
+    working.result()
+
+
+async def _pieces(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     held, held_bytes = [], 0
     async for chunk in stream:
         held.append(chunk)
         held_bytes += len(chunk)
         if held_bytes >= _PIECE_BYTES:
-            await asyncio.to_thread(take, b"".join(held))
+            yield b"".join(held)
             held, held_bytes = [], 0
     if held:
-        await asyncio.to_thread(take, b"".join(held))
+        yield b"".join(held)
+
+
+async def _over(work: asyncio.Future[object]) -> None:
+    """Wait until `work` has ended, well or not, however often somebody cancels the waiting."""
+    interrupted: asyncio.CancelledError | None = None
+    while not work.done():
+        try:
+            await asyncio.wait((work,))
+        except asyncio.CancelledError as error:
+            interrupted = error
+    if not work.cancelled():
+        work.exception()  # looked at here, lest it be reported as forgotten
+    if interrupted is not None:
+        raise interrupted
 
 
 class Form:
