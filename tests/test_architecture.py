@@ -17,6 +17,7 @@ MOST_LINES_OF_A_FILE = 400
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "errors": frozenset(),
     "logs": frozenset(),
+    "threads": frozenset(),
     "wire": frozenset(),
     "launcher": frozenset(),
     "cell": frozenset(),
@@ -25,9 +26,9 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "workspace": frozenset({"errors"}),
     "transcript": frozenset({"model", "errors"}),
     "ledger": frozenset({"model", "errors"}),
-    "engine": frozenset({"launcher", "model", "errors"}),
-    "operations": frozenset({"workspace", "transcript", "engine", "ledger", "model", "errors"}),
-    "api": frozenset({"operations", "workspace", "engine", "ledger", "model", "wire", "errors"}),
+    "engine": frozenset({"launcher", "model", "threads", "errors"}),
+    "operations": frozenset({"workspace", "transcript", "engine", "ledger", "model", "threads", "errors"}),
+    "api": frozenset({"operations", "workspace", "engine", "ledger", "model", "threads", "wire", "errors"}),
     "sdk": frozenset({"wire", "errors"}),
     "cli": frozenset({"sdk", "wire", "app", "errors"}),
     "app": frozenset(

@@ -11,6 +11,7 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from petri.errors import BadRange, PreconditionFailed
+from petri.threads import in_thread
 from petri.workspace import OpenFile
 
 _PIECE_BYTES = 1 << 20
@@ -78,7 +79,7 @@ class _Streamed(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            await asyncio.shield(asyncio.to_thread(self._close))
+            await asyncio.shield(in_thread(self._close))
 
 
 class _Source:
@@ -136,7 +137,7 @@ def _wanted(request: Request, file: OpenFile, etag: str) -> tuple[int, int, int]
 
 async def _pieces(file: OpenFile, start: int, end: int) -> AsyncIterator[bytes]:
     while start < end:
-        piece = await asyncio.to_thread(file.read, start, min(_PIECE_BYTES, end - start))
+        piece = await in_thread(file.read, start, min(_PIECE_BYTES, end - start))
         if not piece:  # it was cut short meanwhile; the missing length tells the client
             return
         start += len(piece)
@@ -144,5 +145,5 @@ async def _pieces(file: OpenFile, start: int, end: int) -> AsyncIterator[bytes]:
 
 
 async def _in_threads(source: _Source) -> AsyncIterator[bytes]:
-    while (piece := await asyncio.to_thread(source.fetch)) is not None:
+    while (piece := await in_thread(source.fetch)) is not None:
         yield piece

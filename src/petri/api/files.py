@@ -53,7 +53,7 @@ async def upload_files(
 ) -> FilesWritten:
     """Upload one or many files as parts named `file`; all of them appear, or none."""
     sandbox = await files.live_sandbox(host, caller, sandbox_id)
-    with files.receive(host, sandbox) as intake:
+    async with files.receive(host, sandbox) as intake:
         form = Form(request.headers.get("content-type", ""), intake, extract=extract)
         await in_pieces(request.stream(), form.take)
         form.finish()
@@ -106,7 +106,7 @@ async def put_file(
 ) -> FileAnswer:
     """Write one file; with `If-Match` only over that version, with `If-None-Match: *` only a new one."""
     sandbox = await files.live_sandbox(host, caller, sandbox_id)
-    with files.receive(host, sandbox) as intake:
+    async with files.receive(host, sandbox) as intake:
         staged = intake.file(path)
         await in_pieces(request.stream(), staged.write)
         staged.close()

@@ -10,6 +10,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from petri.errors import Invalid, InvalidField, TooLarge
+from petri.threads import settled
 from petri.workspace import Intake, StagedFile
 
 _PIECE_BYTES = 1 << 20
@@ -30,11 +31,11 @@ async def in_pieces(stream: AsyncIterator[bytes], take: Callable[[bytes], object
     working.set_result(None)
     try:
         async for piece in _pieces(stream):
-            await asyncio.wait((working,))
+            await settled(working)
             working.result()
             working = loop.run_in_executor(None, take, piece)
     finally:
-        await _over(working)
+        await settled(working)
     working.result()
 
 
@@ -48,20 +49,6 @@ async def _pieces(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             held, held_bytes = [], 0
     if held:
         yield b"".join(held)
-
-
-async def _over(work: asyncio.Future[object]) -> None:
-    """Wait until `work` has ended, well or not, however often somebody cancels the waiting."""
-    interrupted: asyncio.CancelledError | None = None
-    while not work.done():
-        try:
-            await asyncio.wait((work,))
-        except asyncio.CancelledError as error:
-            interrupted = error
-    if not work.cancelled():
-        work.exception()  # looked at here, lest it be reported as forgotten
-    if interrupted is not None:
-        raise interrupted
 
 
 class Form:

@@ -29,6 +29,7 @@ from petri.engine.process import Ending, Launcher
 from petri.engine.wiring import Wiring
 from petri.errors import EngineFailed, PetriError, Unavailable
 from petri.model import Command, Limits, Outcome, Stream, Usage
+from petri.threads import settled
 
 _TARGETS = [0, 1, 2, REPORT_FD, GO_FD, ARGUMENTS_FD, SECCOMP_FD, STATUS_FD]
 _DRAIN_S = 2
@@ -106,7 +107,7 @@ class BubblewrapEngine:
             finally:
                 if not ending.done():
                     self._launcher.kill(number)
-                    await _settled(ending)
+                    await settled(ending)
                 if ending.exception() is not None:
                     # The launcher was lost. A new one first ends whatever the old one left behind.
                     await self._launcher.start()
@@ -201,18 +202,6 @@ def _tag(home: Path) -> str:
 
 async def _first(*futures: asyncio.Future[Any], timeout_s: float | None = None) -> None:
     await asyncio.wait(futures, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-
-
-async def _settled(ending: asyncio.Future[Ending]) -> None:
-    """Wait until the cell is gone, however often somebody cancels the waiting."""
-    interrupted: asyncio.CancelledError | None = None
-    while not ending.done():
-        try:
-            await asyncio.wait((ending,))
-        except asyncio.CancelledError as error:
-            interrupted = error
-    if interrupted is not None:
-        raise interrupted
 
 
 def _ended(wiring: Wiring, ending: Ending, took_ms: float, output: Output) -> Outcome:

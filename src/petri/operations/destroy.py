@@ -6,6 +6,7 @@ import logging
 from petri.errors import Conflict, PetriError
 from petri.model import Event, RunEvent, Sandbox, State
 from petri.operations import Caller, Host
+from petri.threads import in_thread
 
 _log = logging.getLogger("petri.destroy")
 
@@ -57,7 +58,7 @@ async def finish(host: Host, sandbox: Sandbox) -> None:
 
 
 async def _remove(host: Host, sandbox: Sandbox) -> None:
-    await asyncio.to_thread(host.workspaces.remove, sandbox.id)
+    await in_thread(host.workspaces.remove, sandbox.id)
     host.used.pop(sandbox.id, None)
     try:
         await host.ledger.advance(sandbox, Event.REMOVED)

@@ -20,6 +20,7 @@ from petri.operations import Caller, Host, LiveRun
 from petri.operations.command import Ask, Decided, decide
 from petri.operations.desk import Turn
 from petri.operations.destroy import use_up
+from petri.threads import in_thread
 
 _log = logging.getLogger("petri.exec")
 
@@ -163,7 +164,7 @@ async def _while_recording(host: Host, live: LiveRun, running: Coroutine[Any, An
 
 async def _keep(live: LiveRun) -> None:
     try:
-        await asyncio.to_thread(live.transcript.make_durable)
+        await in_thread(live.transcript.make_durable)
     except OSError as error:
         raise EngineFailed("the run's output could not be kept", detail=str(error)) from error
 

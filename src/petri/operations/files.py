@@ -4,15 +4,15 @@ The steps are the workspace's; here they meet the lifecycle and the ledger. File
 threads: a slow disk must not hold up everybody else.
 """
 
-import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from petri.errors import Conflict
 from petri.model import Sandbox, State
 from petri.operations import Caller, Host
+from petri.threads import in_thread
 from petri.workspace import ArchiveKind, Entry, Intake, Listing, OpenFile, Written
 
 _LISTED = 10_000
@@ -32,13 +32,17 @@ async def live_sandbox(host: Host, caller: Caller, sandbox_id: str) -> Sandbox:
     return sandbox
 
 
-@contextmanager
-def receive(host: Host, sandbox: Sandbox) -> Iterator[Intake]:
+@asynccontextmanager
+async def receive(host: Host, sandbox: Sandbox) -> AsyncIterator[Intake]:
     """Hold open where an upload is staged; nothing of it is seen in the workspace before `commit`."""
     host.uploads[sandbox.id] += 1
+    intake = host.workspaces.receive(sandbox.id, host.owner_of(sandbox))
     try:
-        with host.workspaces.receive(sandbox.id, host.owner_of(sandbox)) as intake:
+        await in_thread(intake.__enter__)
+        try:
             yield intake
+        finally:
+            await in_thread(intake.__exit__)
     finally:
         host.uploads[sandbox.id] -= 1
         if host.uploads[sandbox.id] == 0:
@@ -54,7 +58,7 @@ async def commit(
     if_none_match: str | None = None,
 ) -> list[Written]:
     """Make everything in `intake` appear in the workspace, whole, durable and on record."""
-    written = await asyncio.to_thread(intake.commit, if_match=if_match, if_none_match=if_none_match)
+    written = await in_thread(intake.commit, if_match=if_match, if_none_match=if_none_match)
     detail = {
         "count": len(written),
         "bytes": sum(file.size for file in written),
@@ -94,14 +98,14 @@ async def archive(
 async def delete(host: Host, caller: Caller, sandbox_id: str, path: str, if_match: str | None) -> None:
     """Delete a file, a link, or a folder with everything in it."""
     sandbox = await live_sandbox(host, caller, sandbox_id)
-    await asyncio.to_thread(host.workspaces.delete, sandbox.id, path, if_match=if_match)
+    await in_thread(host.workspaces.delete, sandbox.id, path, if_match=if_match)
     await host.ledger.note(sandbox.id, "files.deleted", {"path": path}, at=time.time())
 
 
 async def _read(host: Host, caller: Caller, sandbox_id: str, ask: Callable[[], T]) -> T:
     sandbox = await live_sandbox(host, caller, sandbox_id)
     await _note_use(host, sandbox)
-    return await asyncio.to_thread(ask)
+    return await in_thread(ask)
 
 
 async def _note_use(host: Host, sandbox: Sandbox) -> None:

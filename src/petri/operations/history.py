@@ -1,12 +1,12 @@
 """Look at what is and what happened: sandboxes, runs, events, and the output of a run."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 from petri.ledger import HistoryRow, Page, SandboxQuery
 from petri.model import Run, Sandbox, Stream
 from petri.operations import Caller, Host, LiveRun
+from petri.threads import in_thread
 from petri.transcript import Chunk, Excerpt
 
 _AT_ONCE_BYTES = 65_536
@@ -60,7 +60,7 @@ async def tell(host: Host, ended: Run) -> Told:
     """Return a run with the head and tail of its output."""
     if ended.stdout.kept_bytes + ended.stderr.kept_bytes < _AT_ONCE_BYTES:
         return _told(host, ended)  # it was written a moment ago: a thread would cost more than the reading
-    return await asyncio.to_thread(_told, host, ended)
+    return await in_thread(_told, host, ended)
 
 
 def _told(host: Host, ended: Run) -> Told:
@@ -73,7 +73,7 @@ def _told(host: Host, ended: Run) -> Told:
 
 async def before(host: Host, run_id: str, position: int) -> dict[Stream, bytes]:
     """Return the end of each stream before `position`, which must be one of the run's own."""
-    return await asyncio.to_thread(host.transcripts.before, run_id, position)
+    return await in_thread(host.transcripts.before, run_id, position)
 
 
 async def follow(host: Host, live: LiveRun | None, run_id: str, position: int) -> AsyncIterator[Chunk]:

@@ -9,6 +9,7 @@ from petri.operations.command import Ask
 from petri.operations.create import Wish, create
 from petri.operations.destroy import end
 from petri.operations.exec import begin
+from petri.threads import in_thread
 from petri.workspace import Intake
 
 
@@ -19,8 +20,8 @@ async def exec_once(
     sandbox, _ = await create(host, caller, wish)
     try:
         if contents:
-            with files.receive(host, sandbox) as intake:
-                await asyncio.to_thread(_stage, intake, contents)
+            async with files.receive(host, sandbox) as intake:
+                await in_thread(_stage, intake, contents)
                 await files.commit(host, sandbox, intake)
         return await begin(host, caller, sandbox.id, ask)
     except BaseException:

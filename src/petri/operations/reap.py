@@ -7,6 +7,7 @@ import time
 from petri.model import Event, Sandbox, State
 from petri.operations import Host
 from petri.operations.destroy import end, finish
+from petri.threads import in_thread
 
 _log = logging.getLogger("petri.reap")
 _LOOK_S = 1.0
@@ -18,7 +19,7 @@ async def recover(host: Host) -> None:
     interrupted = await host.ledger.interrupt_unfinished_runs(time.time())
     if interrupted:
         _log.warning("%d runs were cut off when the server last ended", interrupted)
-    await asyncio.to_thread(host.workspaces.tidy, None)
+    await in_thread(host.workspaces.tidy, None)
     for sandbox in await host.ledger.unfinished():
         if sandbox.state is State.CREATING:
             # Nobody was told its id; what was made of it goes.
