@@ -212,6 +212,21 @@ async def test_a_lost_launcher_is_an_error_and_nothing_of_its_cells_is_left(benc
     assert groups(bench) == []
 
 
+@pytest.mark.slow
+async def test_a_launcher_that_is_stuck_holds_nobody_for_ever(bench: Bench) -> None:
+    async def wedge_it() -> None:
+        await asyncio.sleep(0.3)
+        os.kill(launcher_of_this_process(), signal.SIGSTOP)
+
+    async with asyncio.TaskGroup() as both, asyncio.timeout(40):
+        both.create_task(wedge_it())
+        with pytest.raises(EngineFailed):
+            await bench.run(("/bin/sh", "-c", "setsid sleep 60 & sleep 60"), timeout_s=1)
+
+    assert processes_in(bench) == []
+    assert (await bench.run(("/bin/true",))).exit_code == 0
+
+
 async def test_usage_is_what_the_command_used(bench: Bench) -> None:
     outcome = await bench.run(
         python("""

@@ -29,7 +29,6 @@ from petri.engine.process import Ending, Launcher
 from petri.engine.wiring import Wiring
 from petri.errors import EngineFailed, PetriError, Unavailable
 from petri.model import Command, Limits, Outcome, Stream, Usage
-from petri.threads import settled
 
 _TARGETS = [0, 1, 2, REPORT_FD, GO_FD, ARGUMENTS_FD, SECCOMP_FD, STATUS_FD]
 _DRAIN_S = 2
@@ -106,8 +105,7 @@ class BubblewrapEngine:
                 cut_short = not ending.done()
             finally:
                 if not ending.done():
-                    self._launcher.kill(number)
-                    await settled(ending)
+                    await self._launcher.see_ended(number, ending)
                 if ending.exception() is not None:
                     # The launcher was lost. A new one first ends whatever the old one left behind.
                     await self._launcher.start()

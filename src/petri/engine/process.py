@@ -16,12 +16,15 @@ from typing import Any
 
 from petri.errors import EngineFailed, Unavailable
 from petri.launcher import protocol
+from petri.threads import settled
 
 _SOURCE = Path(__file__).parents[2]
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from petri.launcher.main import main; main()"
 _HELLO_S = 15
 _GOODBYE_S = 15
 _COMPILE_S = 60
+_ANSWER_S = 15
+"""A killed cell is gone within milliseconds; a launcher that says nothing for so long is stuck."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,22 @@ class Launcher:
                 protocol.send(self._channel, {"do": "kill", "id": number})
             except OSError as error:
                 self._lost(str(error))
+
+    async def see_ended(self, number: int, ending: asyncio.Future[Ending]) -> None:
+        """Kill a cell and wait until it is gone. A launcher that does not answer is itself ended.
+
+        The next one then ends whatever it left: nobody waits for ever, and nothing is left behind.
+        """
+        self.kill(number)
+        hopeless = asyncio.get_running_loop().call_later(_ANSWER_S, self._give_up)
+        try:
+            await settled(ending)
+        finally:
+            hopeless.cancel()
+
+    def _give_up(self) -> None:
+        if self._process is not None:
+            self._process.kill()
 
     async def stop(self) -> None:
         """Close the line: the launcher ends every cell and then itself. Returns when it is gone."""
