@@ -5,6 +5,7 @@ import fcntl
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 import tempfile
@@ -41,6 +42,8 @@ def serve() -> None:
     """Serve until told to stop. Raises `Invalid` if the settings or the home make no sense."""
     settings = load()
     set_up_logs(settings.log_level)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each client and each cell takes some
     if settings.api_key is None and not is_loopback(settings.host):
         raise Invalid(
             f"PETRI_HOST={settings.host} would let other machines run code here without a key; "

@@ -93,7 +93,7 @@ class BubblewrapEngine:
 
     async def _exec(self, place: Place, command: Command, output: Output, leash: Leash) -> Outcome:
         arguments = os.fsencode("\0".join(self._arguments(place, command)) + "\0")
-        with Wiring(output, command.stdin, arguments, self._filter) as wiring:
+        with _wired(output, command.stdin, arguments, self._filter) as wiring:
             begun = time.monotonic()
             number, ending = await self._launcher.spawn(self._order(place, command), tuple(wiring.theirs))
             wiring.hand_over()
@@ -196,6 +196,13 @@ class BubblewrapEngine:
 def _tag(home: Path) -> str:
     """Return a name for this server's cgroups: the same in every life, another for every home."""
     return "petri-" + hashlib.blake2s(str(home.resolve()).encode(), digest_size=6).hexdigest()
+
+
+def _wired(output: Output, *inputs: bytes) -> Wiring:
+    try:
+        return Wiring(output, *inputs)
+    except OSError as error:
+        raise Unavailable(f"the server is out of means to start a cell: {error.strerror}") from error
 
 
 async def _first(*futures: asyncio.Future[Any], timeout_s: float | None = None) -> None:

@@ -23,6 +23,7 @@ _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from petri.launcher.main i
 _HELLO_S = 15
 _GOODBYE_S = 15
 _COMPILE_S = 60
+_AGAIN_S = 0.05
 _ANSWER_S = 15
 """A killed cell is gone within milliseconds; a launcher that says nothing for so long is stuck."""
 
@@ -78,7 +79,11 @@ class Launcher:
         ending = asyncio.get_running_loop().create_future()
         self._endings[number] = ending
         try:
-            protocol.send(self._channel, {"do": "spawn", "id": number, **order}, descriptors)
+            order = {"do": "spawn", "id": number, **order}
+            protocol.send(self._channel, order, descriptors, socket.MSG_DONTWAIT)
+        except BlockingIOError as error:
+            self._endings.pop(number, None)
+            raise Unavailable("the launcher has more orders than it can take; try again") from error
         except OSError as error:
             self._endings.pop(number, None)
             raise EngineFailed("the launcher did not take the command", detail=str(error)) from error
@@ -88,7 +93,9 @@ class Launcher:
         """Ask for the end of a cell; its ending still comes by its future."""
         if self._channel is not None and number in self._endings:
             try:
-                protocol.send(self._channel, {"do": "kill", "id": number})
+                protocol.send(self._channel, {"do": "kill", "id": number}, (), socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                asyncio.get_running_loop().call_later(_AGAIN_S, self.kill, number)
             except OSError as error:
                 self._lost(str(error))
 
@@ -144,8 +151,7 @@ class Launcher:
         self._ready(ours, said[0])
 
     def _ready(self, channel: socket.socket, said: dict[str, Any]) -> None:
-        # Blocking on purpose: an order waits for a launcher that is busy for a moment; hearing never waits.
-        channel.settimeout(None)
+        channel.setblocking(False)
         self.hello = Hello(said["cgroups"], said["missing"], said["view"])
         self._channel = channel
         asyncio.get_running_loop().add_reader(channel, self._hear)

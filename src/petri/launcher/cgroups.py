@@ -128,6 +128,7 @@ class V1:
 
     def make(self, name: str, limits: Limits) -> None:
         for folder in self._distinct:
+            _mkdir(folder)  # somebody may have tidied it away
             _mkdir(f"{folder}/{name}")
         memory = f"{self._folders['memory']}/{name}"
         _write(f"{memory}/memory.limit_in_bytes", limits.memory_bytes)

@@ -20,6 +20,8 @@ _LOOK_AGAIN_MS = 2
 """A killed process is gone within a millisecond or two; nothing tells us, so we look."""
 _LAST_WORDS_S = 10
 _LOW_NUMBERS = 32
+_PID_WIDTH = 12
+_NAME = "petri-launcher"
 
 
 def main() -> None:
@@ -42,7 +44,7 @@ def main() -> None:
 
 def _prepare_process() -> int:
     libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_NAME, b"petri-launcher", 0, 0, 0)
+    libc.prctl(_PR_SET_NAME, _NAME.encode(), 0, 0, 0)
     # Orphans of a bubblewrap that died early come to us, so that we can see them die.
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     _keep_low_numbers_free()
@@ -77,7 +79,21 @@ def _await_predecessor(path: str) -> None:
         except BlockingIOError:
             time.sleep(_LOOK_AGAIN_MS / 1000)
         else:
+            os.pwrite(lock, str(os.getpid()).ljust(_PID_WIDTH).encode(), 0)
             return
+    _end_stuck(int(os.pread(lock, _PID_WIDTH, 0) or 0))
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.pwrite(lock, str(os.getpid()).ljust(_PID_WIDTH).encode(), 0)
+
+
+def _end_stuck(pid: int) -> None:
+    """End a launcher that neither works nor goes; the name is asked, since pids are used again."""
+    try:
+        with open(f"/proc/{pid}/comm") as name:
+            if name.read().strip() == _NAME:
+                os.kill(pid, signal.SIGKILL)
+    except (FileNotFoundError, ProcessLookupError):
+        pass
 
 
 def _prepare(settings: dict[str, Any]) -> tuple[Cells, dict[str, Any]]:

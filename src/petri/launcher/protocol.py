@@ -21,17 +21,19 @@ _FRAME = b"\0"
 """A packet of this one byte says that the message is in the first descriptor."""
 
 
-def send(channel: socket.socket, message: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
+def send(
+    channel: socket.socket, message: dict[str, Any], descriptors: tuple[int, ...] = (), flags: int = 0
+) -> None:
     """Send one message with the descriptors it speaks of; the sender keeps its own copies."""
     packet = json.dumps(message, separators=(",", ":")).encode()
     if len(packet) < _PACKET_BYTES:
-        _send_packet(channel, packet, descriptors)
+        _send_packet(channel, packet, descriptors, flags)
         return
     held = os.memfd_create("petri-message", os.MFD_CLOEXEC)
     try:
         with os.fdopen(os.dup(held), "wb") as out:
             out.write(packet)
-        _send_packet(channel, _FRAME, (held, *descriptors))
+        _send_packet(channel, _FRAME, (held, *descriptors), flags)
     finally:
         os.close(held)
 
@@ -53,9 +55,9 @@ def receive(channel: socket.socket, flags: int = 0) -> tuple[dict[str, Any], tup
     return message, descriptors
 
 
-def _send_packet(channel: socket.socket, packet: bytes, descriptors: tuple[int, ...]) -> None:
+def _send_packet(channel: socket.socket, packet: bytes, descriptors: tuple[int, ...], flags: int) -> None:
     extras = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
-    channel.sendmsg([packet], extras, socket.MSG_NOSIGNAL)
+    channel.sendmsg([packet], extras, socket.MSG_NOSIGNAL | flags)
 
 
 def _descriptors(extras: list[tuple[int, int, bytes]]) -> tuple[int, ...]:
