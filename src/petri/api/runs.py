@@ -43,10 +43,11 @@ async def follow_run(
     last_event_id: Annotated[int | None, Header(ge=0, le=2**53)] = None,
 ) -> Response:
     """Attach to a run's events, while it runs or after."""
+    live = host.live.get(run_id)  # asked first: what is not live any more has its ending in the ledger
     run = await history.run(host, caller, run_id)
     start = position if position is not None else last_event_id or 0
     cut = await history.before(host, run_id, start)
-    return run_stream(host, run, host.live.get(run_id), Point(start, cut))
+    return run_stream(host, run, live, Point(start, cut))
 
 
 @router.get("/{run_id}/stdout", responses=_RAW, response_class=Response)

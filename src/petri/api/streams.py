@@ -14,8 +14,8 @@ from fastapi.responses import StreamingResponse
 
 from petri.api.problems import problem
 from petri.api.shapes import exec_answer
-from petri.errors import PetriError
-from petri.model import Run, Stream
+from petri.errors import EngineFailed, PetriError
+from petri.model import Run, RunState, Stream
 from petri.operations import Host, LiveRun, history
 
 _KEEP_ALIVE_S = 10
@@ -80,6 +80,8 @@ def _decoder(before: bytes) -> codecs.IncrementalDecoder:
 async def _last(host: Host, run: Run, live: LiveRun | None, position: int) -> str:
     try:
         ended = await asyncio.shield(live.ended) if live is not None else run
+        if ended.state is RunState.FAILED:
+            raise EngineFailed(ended.failure or "the engine failed")
     except PetriError as error:
         return _event("failed", problem(error).model_dump(exclude_none=True), position)
     told = await history.tell(host, ended)
