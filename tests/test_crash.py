@@ -5,6 +5,7 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -245,6 +246,52 @@ def test_sigterm_lets_a_short_run_finish_and_tells_its_client(new_server: Callab
         assert waiting.result()["stdout"] == "finished\n"
     assert status == 0, server.log()
     assert "ERROR" not in server.log()
+
+
+def test_an_ephemeral_sandbox_does_not_outlive_a_crash(new_server: Callable[..., Server]) -> None:
+    server = new_server()
+    with server.client() as http, ThreadPoolExecutor(1) as pool:
+        body = {"files": {"secret.txt": "s"}, "command": "sleep 60"}
+        waiting = pool.submit(http.post, "/v1/exec", json=body)
+        eventually(lambda: http.get("/v1/metrics").json()["runs"]["running"] == 1)
+        server.stop(signal.SIGKILL)
+        assert waiting.exception() is not None
+    server.start()
+
+    with server.client() as http:
+        left = http.get("/v1/sandboxes").json()["sandboxes"]
+        assert [(each["state"], each["ended_because"]) for each in left] == [("deleted", "ephemeral")]
+    assert list((server.home / "petri" / "workspaces").glob("sb-*")) == []
+
+
+def test_slow_work_on_one_sandbox_s_files_holds_up_neither_its_neighbours_nor_the_end(
+    new_server: Callable[..., Server],
+) -> None:
+    server = new_server(PETRI_DRAIN_S="1")
+    with server.client() as http:
+        greedy, neighbour = create(http), create(http)
+        assert ask(http, greedy, command="truncate -s 60G big").json()["exit_code"] == 0
+        address = httpx.URL(server.url)
+        lines = []
+        for _ in range(12):  # each would hash for half a minute, and hang up at once
+            line = socket.create_connection((str(address.host), address.port or 0))
+            line.sendall(
+                f"HEAD /v1/sandboxes/{greedy}/files/big HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+            )
+            lines.append(line)
+        time.sleep(0.5)
+
+        begun = time.monotonic()
+        assert ask(http, neighbour, command="echo hi").json()["stdout"] == "hi\n"
+        assert create(http)
+        took = time.monotonic() - begun
+        for line in lines:
+            line.close()
+    begun = time.monotonic()
+    assert server.stop() == 0
+
+    assert took < 10
+    assert time.monotonic() - begun < 20
 
 
 def test_sigterm_cuts_what_takes_too_long_and_says_so(new_server: Callable[..., Server]) -> None:

@@ -10,7 +10,7 @@ import signal
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import uvicorn
@@ -19,7 +19,7 @@ from petri import api
 from petri.api.guard import is_loopback
 from petri.api.shapes import layer_answer
 from petri.engine.bubblewrap import BubblewrapEngine, Setup
-from petri.errors import Invalid, PetriError
+from petri.errors import Invalid
 from petri.ledger import Ledger
 from petri.logs import set_up_logs
 from petri.model import Limits, RunEvent
@@ -103,6 +103,7 @@ async def open_host(settings: Settings) -> AsyncIterator[Host]:
             finally:
                 watching.cancel()
     finally:
+        workspaces.stop()
         await engine.stop()
         await ledger.close()
 
@@ -121,8 +122,10 @@ async def drain(host: Host, seconds: float) -> None:
 
 
 async def _watch(host: Host) -> None:
-    with suppress(PetriError):  # where nothing can be run now, the languages are asked for when it can
+    try:
         await host.languages.all()
+    except Exception as error:  # noqa: BLE001 - where nothing can be run now, they are asked for when it can
+        _log.info("the languages of this host are not known yet: %s", error)
     await expire_forever(host)
 
 
@@ -142,7 +145,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
         )
         server = _Server(config, host, settings.drain_s)
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, server.stop)
         await _complain_of_layers(host)
         gc.freeze()  # what was loaded stays: collecting rubbish need not look through it again

@@ -9,16 +9,31 @@ Imported by: every server room that waits. Imports: the standard library.
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
+
+_FILE_WORKERS, _OWN_WORKERS = 64, 16
+_for_files = ThreadPoolExecutor(_FILE_WORKERS, thread_name_prefix="petri-files")
+_for_ourselves = ThreadPoolExecutor(_OWN_WORKERS, thread_name_prefix="petri-own")
+"""Two pools, since a caller decides how long work on files takes: the server's own never waits behind it."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 async def in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return what `work` returns, done in a worker thread that nobody leaves behind."""
-    working = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
+    """Return what `work` on a caller's files returns, done in a thread that nobody leaves behind."""
+    return await _in(_for_files, partial(work, *args, **kwargs))
+
+
+async def in_own_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return what `work` returns, done in a thread that no caller's files can keep us waiting for."""
+    return await _in(_for_ourselves, partial(work, *args, **kwargs))
+
+
+async def _in(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    working = asyncio.get_running_loop().run_in_executor(pool, work)
     await settled(working)
     return working.result()
 

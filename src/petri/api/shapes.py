@@ -28,9 +28,13 @@ from petri.wire import (
 )
 from petri.workspace import Entry
 
+_EARLIEST, _LATEST = -62_135_596_800, 253_402_300_799
+"""The years 1 and 9999, beyond which no calendar of ours goes."""
+
 
 def timestamp(seconds: float) -> str:
     """Return a time as RFC 3339 has it, in UTC."""
+    seconds = min(max(seconds, _EARLIEST), _LATEST)  # a program may give its files any time at all
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

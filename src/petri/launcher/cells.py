@@ -7,8 +7,8 @@ more, and its cgroup, where it has one, is empty and removed. Only then is anybo
 import contextlib
 import ctypes
 import errno
-import json
 import os
+import re
 import resource
 import signal
 from dataclasses import dataclass
@@ -33,6 +33,8 @@ class Cell:
     status_fd: int
     """Where bubblewrap says which process is the first one inside."""
     group: str | None
+    said: bytes = b""
+    """What bubblewrap said so far: it writes its line in pieces."""
     inner_pid: int | None = None
     wait_status: int | None = None
     used: resource.struct_rusage | None = None
@@ -149,8 +151,8 @@ class Cells:
                 said = os.read(cell.status_fd, 4096)
             except BlockingIOError:
                 return None
-            for line in said.splitlines():
-                cell.inner_pid = _child_pid(line) or cell.inner_pid
+            cell.said += said
+            cell.inner_pid = _child_pid(cell.said)
         return cell.inner_pid
 
     def _is_over(self, cell: Cell) -> bool:
@@ -243,12 +245,9 @@ def _clone_into(hierarchy: V2, group: str) -> int | None:
         os.close(descriptor)
 
 
-def _child_pid(line: bytes) -> int | None:
-    try:
-        found = json.loads(line).get("child-pid")
-    except ValueError:
-        return None
-    return int(found) if found is not None else None
+def _child_pid(said: bytes) -> int | None:
+    found = re.search(rb'"child-pid": (\d+)[,\s}]', said)
+    return int(found[1]) if found else None
 
 
 def _exists(pid: int) -> bool:

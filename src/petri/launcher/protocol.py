@@ -15,7 +15,8 @@ import os
 import socket
 from typing import Any
 
-_PACKET_BYTES = 65_536
+_PACKET_BYTES = 4_096
+"""Small, so that hundreds of orders fit into the socket; a longer one travels in a memfd."""
 _MOST_DESCRIPTORS = 16
 _FRAME = b"\0"
 """A packet of this one byte says that the message is in the first descriptor."""

@@ -134,6 +134,10 @@ class Ledger:
         """Return the sandboxes whose state names work to be finished. Called by the reaper."""
         return await self._readers.do(sandboxes.unfinished)
 
+    async def used_up(self) -> list[Sandbox]:
+        """Return the ephemeral sandboxes that are still there though they had their run."""
+        return await self._readers.do(sandboxes.used_up)
+
     # --------------------------------------------------------------------------------------------- runs
 
     async def add_run(self, run: Run, *, start: bool) -> Run:

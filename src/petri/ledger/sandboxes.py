@@ -11,7 +11,7 @@ from petri.errors import Conflict, InvalidField, NotFound
 from petri.ledger import events, expiry, pages, rows
 from petri.ledger.events import Happening
 from petri.ledger.pages import Page
-from petri.ledger.tables import IS_LIVE, LIVE, labels, sandboxes
+from petri.ledger.tables import IS_LIVE, LIVE, labels, runs, sandboxes
 from petri.model import ENDED_BECAUSE, UNFINISHED, Event, Sandbox, State, after
 
 AMENDABLE = frozenset({"name", "ttl_s", "idle_s", "limits", "metadata"})
@@ -78,6 +78,14 @@ def page(connection: Connection, tenant: str, query: SandboxQuery) -> Page[Sandb
 def unfinished(connection: Connection) -> list[Sandbox]:
     """Return the sandboxes in a state that names work still to be done, oldest first."""
     return [rows.to_sandbox(row) for row in connection.execute(_UNFINISHED).mappings()]
+
+
+def used_up(connection: Connection) -> list[Sandbox]:
+    """Return the ephemeral sandboxes that are ready though a run of theirs is on record."""
+    ran = exists().where(runs.c.sandbox_id == sandboxes.c.id)
+    ready = sandboxes.c.state == State.READY.value
+    wanted = select(sandboxes).where(sandboxes.c.lifetime == "ephemeral", ready, ran)
+    return [rows.to_sandbox(row) for row in connection.execute(wanted).mappings()]
 
 
 def count(connection: Connection) -> dict[State, int]:

@@ -8,7 +8,7 @@ from petri.errors import InvalidField
 from petri.model import Asker, Event, Lifetime, Limits, Sandbox, new_id
 from petri.operations import Caller, Host
 from petri.operations.destroy import give_up
-from petri.threads import in_thread
+from petri.threads import in_own_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ async def create(host: Host, caller: Caller, wish: Wish) -> tuple[Sandbox, bool]
 async def _make(host: Host, new: Sandbox) -> Sandbox:
     sandbox = await host.ledger.add_sandbox(new)
     try:
-        await in_thread(host.workspaces.create, sandbox.id, host.owner_of(sandbox))
+        await in_own_thread(host.workspaces.create, sandbox.id, host.owner_of(sandbox))
         return await host.ledger.advance(sandbox, Event.CREATED)
     except BaseException:
         await asyncio.shield(give_up(host, sandbox))

@@ -6,7 +6,7 @@ import logging
 from petri.errors import Conflict, PetriError
 from petri.model import Event, RunEvent, Sandbox, State
 from petri.operations import Caller, Host
-from petri.threads import in_thread
+from petri.threads import in_own_thread
 
 _log = logging.getLogger("petri.destroy")
 
@@ -32,11 +32,20 @@ async def end(host: Host, sandbox: Sandbox, event: Event) -> None:
 
 
 async def use_up(host: Host, sandbox: Sandbox) -> None:
-    """End an ephemeral sandbox after its first run, from inside that run."""
-    sandbox = await host.ledger.sandbox(sandbox.id, sandbox.tenant)
-    if sandbox.state is State.READY:
-        sandbox = await host.ledger.advance(sandbox, Event.USED_UP)
-        await _remove(host, sandbox)
+    """End an ephemeral sandbox after its first run, from inside that run.
+
+    Never raises: that the sandbox could not be tidied away must not replace what the run came to. What
+    is left is the reaper's.
+    """
+    try:
+        sandbox = await host.ledger.sandbox(sandbox.id, sandbox.tenant)
+        if sandbox.state is State.READY:
+            sandbox = await host.ledger.advance(sandbox, Event.USED_UP)
+            await _remove(host, sandbox)
+    except Conflict:
+        pass  # somebody else is ending it
+    except PetriError as error:
+        _log.warning("sandbox %s is not tidied away yet: %s (%s)", sandbox.id, error.message, error.detail)
 
 
 async def give_up(host: Host, sandbox: Sandbox) -> None:
@@ -58,7 +67,7 @@ async def finish(host: Host, sandbox: Sandbox) -> None:
 
 
 async def _remove(host: Host, sandbox: Sandbox) -> None:
-    await in_thread(host.workspaces.remove, sandbox.id)
+    await in_own_thread(host.workspaces.remove, sandbox.id)
     host.used.pop(sandbox.id, None)
     try:
         await host.ledger.advance(sandbox, Event.REMOVED)

@@ -13,26 +13,28 @@ from collections.abc import Coroutine
 from typing import Any
 
 from petri.engine import Leash
-from petri.errors import Conflict, EngineFailed, PetriError, Unavailable
+from petri.errors import Conflict, EngineFailed, HostError, PetriError, Unavailable
 from petri.ledger import Ending
 from petri.model import Outcome, Run, RunEvent, Sandbox, State, new_id
 from petri.operations import Caller, Host, LiveRun
 from petri.operations.command import Ask, Decided, decide
 from petri.operations.desk import Turn
 from petri.operations.destroy import use_up
-from petri.threads import in_thread
+from petri.threads import in_own_thread
 
 _log = logging.getLogger("petri.exec")
+_RECORD_AGAIN_S = (0.1, 0.5, 1, 2, 4, 8)
 
 
 async def begin(host: Host, caller: Caller, sandbox_id: str, ask: Ask) -> LiveRun:
     """Put a run on record and have it begin, now or when it is its turn."""
-    if host.draining:
-        raise Unavailable("the server is stopping; nothing new is started")
+    _refuse_while_draining(host)
     sandbox = await host.ledger.sandbox(sandbox_id, caller.tenant)
     _refuse_unless_ready(host, sandbox)
     engine = host.engine_for(ask.engine or sandbox.engine)
     decided = await decide(host, sandbox, ask)
+    _refuse_while_draining(host)  # again: much may have happened meanwhile
+    _refuse_unless_ready(host, sandbox)
     turn = host.desk.take(sandbox.id)
     live = _register(host, _new_run(sandbox, ask, decided, engine.name))
     host.tasks.create_task(_see_through(host, sandbox, live, decided, turn))
@@ -45,6 +47,11 @@ async def begin(host: Host, caller: Caller, sandbox_id: str, ask: Ask) -> LiveRu
 async def outcome_of(live: LiveRun) -> Run:
     """Wait for the end of a run. Giving up the wait does not end the run."""
     return await asyncio.shield(live.ended)
+
+
+def _refuse_while_draining(host: Host) -> None:
+    if host.draining:
+        raise Unavailable("the server is stopping; nothing new is started")
 
 
 def _refuse_unless_ready(host: Host, sandbox: Sandbox) -> None:
@@ -164,7 +171,7 @@ async def _while_recording(host: Host, live: LiveRun, running: Coroutine[Any, An
 
 async def _keep(live: LiveRun) -> None:
     try:
-        await in_thread(live.transcript.make_durable)
+        await in_own_thread(live.transcript.make_durable)
     except OSError as error:
         raise EngineFailed("the run's output could not be kept", detail=str(error)) from error
 
@@ -172,8 +179,16 @@ async def _keep(live: LiveRun) -> None:
 async def _record(
     host: Host, live: LiveRun, event: RunEvent, outcome: Outcome | None = None, failure: str | None = None
 ) -> Run:
+    """Write down how a run ended. A ledger that is out of reach is asked again: the ending happens once."""
     ending = Ending(outcome, live.transcript.kept("stdout"), live.transcript.kept("stderr"), failure)
-    return await host.ledger.advance_run(live.run, event, at=time.time(), ending=ending)
+    at = time.time()
+    for pause_s in _RECORD_AGAIN_S:
+        try:
+            return await host.ledger.advance_run(live.run, event, at=at, ending=ending)
+        except HostError as error:
+            _log.warning("the end of run %s is not on record yet: %s", live.run.id, error.message)
+            await asyncio.sleep(pause_s)
+    return await host.ledger.advance_run(live.run, event, at=at, ending=ending)
 
 
 def _settle(live: LiveRun, end: Run | PetriError) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from petri.engine import Engine, Leash, Place
 from petri.errors import InvalidField, Unavailable
 from petri.model import Command, Limits, Stream
-from petri.threads import in_thread
+from petri.threads import in_own_thread
 from petri.workspace import Workspaces
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -96,13 +96,13 @@ class Languages:
             if stream == "stdout":
                 said.extend(chunk)
 
-        await in_thread(self._workspaces.create, _SCRATCH, self._owner)
+        await in_own_thread(self._workspaces.create, _SCRATCH, self._owner)
         try:
             place = Place(_SCRATCH, self._workspaces.folder(_SCRATCH), self._owner, self._limits)
             command = Command(("/bin/sh", "-c", _PROBE), "/workspace", 60, {"PATH": PATH})
             await self._engine.exec(place, command, take, Leash.loose())
         finally:
-            await in_thread(self._workspaces.remove, _SCRATCH)
+            await in_own_thread(self._workspaces.remove, _SCRATCH)
         rows = [line.split("\t") for line in said.decode(errors="replace").splitlines()]
         return {row[0]: (row[1], row[2]) for row in rows if len(row) == 3}
 

@@ -4,10 +4,11 @@ import asyncio
 import logging
 import time
 
+from petri.errors import PetriError
 from petri.model import Event, Sandbox, State
 from petri.operations import Host
 from petri.operations.destroy import end, finish
-from petri.threads import in_thread
+from petri.threads import in_own_thread
 
 _log = logging.getLogger("petri.reap")
 _LOOK_S = 1.0
@@ -19,12 +20,29 @@ async def recover(host: Host) -> None:
     interrupted = await host.ledger.interrupt_unfinished_runs(time.time())
     if interrupted:
         _log.warning("%d runs were cut off when the server last ended", interrupted)
-    await in_thread(host.workspaces.tidy, None)
+    await in_own_thread(host.workspaces.tidy, None)
     for sandbox in await host.ledger.unfinished():
+        await _finish(host, sandbox)
+    for sandbox in await host.ledger.used_up():
+        await _end(host, sandbox, Event.USED_UP)
+
+
+async def _finish(host: Host, sandbox: Sandbox) -> None:
+    """Finish one sandbox; one that cannot be must not keep the server from its others."""
+    try:
         if sandbox.state is State.CREATING:
             # Nobody was told its id; what was made of it goes.
             sandbox = await host.ledger.advance(sandbox, Event.BROKE)
         await finish(host, sandbox)
+    except PetriError as error:
+        _log.warning("sandbox %s could not be finished: %s (%s)", sandbox.id, error.message, error.detail)
+
+
+async def _end(host: Host, sandbox: Sandbox, event: Event) -> None:
+    try:
+        await end(host, sandbox, event)
+    except PetriError as error:
+        _log.warning("sandbox %s could not be ended: %s (%s)", sandbox.id, error.message, error.detail)
 
 
 async def expire_forever(host: Host) -> None:
@@ -45,7 +63,7 @@ async def expire(host: Host, now: float) -> None:
         if expiry is None or expiry[0] > now:
             continue
         _log.info("sandbox %s ends: its %s is over", sandbox.id, expiry[1])
-        await end(host, sandbox, Event.EXPIRE_TTL if expiry[1] == "ttl" else Event.EXPIRE_IDLE)
+        await _end(host, sandbox, Event.EXPIRE_TTL if expiry[1] == "ttl" else Event.EXPIRE_IDLE)
 
 
 def _expiry(host: Host, sandbox: Sandbox) -> tuple[float, str] | None:

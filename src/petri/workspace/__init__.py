@@ -59,6 +59,10 @@ class Workspaces:
         self._ground = Ground(root)
         self._bounds = bounds
 
+    def stop(self) -> None:
+        """Give up what only serves a request: the server is ending. Called once, by `app`."""
+        self._ground.digests.stop()
+
     def create(self, sandbox_id: str, owner: int | None) -> None:
         """Have an empty workspace, durably, that belongs to `owner`. Creating twice is fine."""
         folder = self._ground.folder(sandbox_id)

@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 from blake3 import blake3
 
-from petri.errors import TooLarge
+from petri.errors import TooLarge, Unavailable
 
 CHUNK_BYTES = 1 << 20
 MAX_BYTES = 64 << 30
@@ -32,6 +32,11 @@ class Digests:
     def __init__(self) -> None:
         self._known: OrderedDict[_Key, str] = OrderedDict()
         self._guard = threading.Lock()
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Give up every hashing that is under way: the server is ending."""
+        self._stopping.set()
 
     def of(self, fd: int) -> str:
         """Return the digest of the regular file open as `fd`."""
@@ -40,11 +45,22 @@ class Digests:
             return known
         if before.st_size > MAX_BYTES:
             raise TooLarge(f"the file is {before.st_size} bytes; only {MAX_BYTES} can be hashed at once")
-        digest = _hash(fd, before.st_size)
+        digest = self._hash(fd, before.st_size)
         after = os.fstat(fd)
         if _key(before) == _key(after) and not _is_racy(after):
             self._remember(_key(after), digest)
         return digest
+
+    def _hash(self, fd: int, size: int) -> str:
+        hasher = blake3()
+        offset = 0
+        # Not until the end of the file: a program that appends as fast as we read would hold us for ever.
+        while offset < size and (chunk := os.pread(fd, min(CHUNK_BYTES, size - offset), offset)):
+            if self._stopping.is_set():
+                raise Unavailable("the server is stopping")
+            hasher.update(chunk)
+            offset += len(chunk)
+        return hasher.hexdigest()
 
     def _recall(self, key: _Key) -> str | None:
         with self._guard:
@@ -57,16 +73,6 @@ class Digests:
             self._known[key] = digest
             while len(self._known) > _REMEMBERED:
                 self._known.popitem(last=False)
-
-
-def _hash(fd: int, size: int) -> str:
-    hasher = blake3()
-    offset = 0
-    # Not until the end of the file: a program that appends as fast as we read would hold us for ever.
-    while offset < size and (chunk := os.pread(fd, min(CHUNK_BYTES, size - offset), offset)):
-        hasher.update(chunk)
-        offset += len(chunk)
-    return hasher.hexdigest()
 
 
 def _key(seen: os.stat_result) -> _Key:
