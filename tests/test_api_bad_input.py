@@ -247,3 +247,10 @@ def test_a_field_that_cannot_be_is_refused_by_name(
 
     assert problem["field"].startswith(field), problem
     assert len(http.get(f"/v1/sandboxes/{sandbox}/runs").json()["runs"]) == 0
+
+
+def test_a_misspelt_field_is_told_which_was_meant(http: httpx.Client) -> None:
+    answer = http.post("/v1/sandboxes", json={"langauge": "python"})
+
+    assert (answer.status_code, answer.json()["field"]) == (422, "langauge")
+    assert "did you mean `language`?" in answer.json()["detail"]

@@ -96,6 +96,14 @@ def test_sockets_are_of_four_families_and_never_raw() -> None:
     assert judge(socket, (40 | 1 << 32, 1)) != ALLOW  # the kernel ignores the upper half of the word
 
 
+def test_of_netlink_only_the_routing_tables_can_be_asked() -> None:
+    socket = seccomp.number_of("socket")
+
+    assert judge(socket, (16, 3, 0)) == ALLOW
+    for protocol in (*range(1, 24), 1 << 32):
+        assert judge(socket, (16, 3, protocol)) == ERRNO | errno.EPERM
+
+
 def test_keystrokes_cannot_be_pushed_into_a_terminal() -> None:
     ioctl = seccomp.number_of("ioctl")
 

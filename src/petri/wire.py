@@ -222,6 +222,16 @@ class ExecOnce(ExecFields):
     limits: LimitsRequest = LimitsRequest()
 
 
+FIELDS = sorted(
+    {
+        name
+        for request in (CreateSandbox, PatchSandbox, ExecOnce, LimitsRequest)
+        for name in request.model_fields
+    }
+)
+"""Every field a request may have; a misspelt one is told which is near."""
+
+
 # -------------------------------------------------------------------------------------------- answers
 
 

@@ -1,5 +1,6 @@
 """Errors become HTTP here and nowhere else."""
 
+import difflib
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -14,7 +15,7 @@ from starlette.routing import Match
 
 from petri import errors
 from petri.errors import PetriError
-from petri.wire import Problem
+from petri.wire import FIELDS, Problem
 
 _log = logging.getLogger("petri.api")
 
@@ -115,8 +116,18 @@ async def _on_validation_error(_: Request, error: Exception) -> JSONResponse:
             errors.Invalid(f"the body is not JSON: {first['ctx']['error']} at byte {first['loc'][-1]}")
         )
     field = _field(first["loc"])
+    if first["type"] == "extra_forbidden":
+        return answer(
+            errors.InvalidField(field, f"there is no field {field!r} here{_nearest(first['loc'][-1])}")
+        )
     message = str(first["msg"]).removeprefix("Value error, ")
     return answer(errors.InvalidField(field, f"{field}: {message}" if field else message))
+
+
+def _nearest(name: object) -> str:
+    """Return a hint at the field that was probably meant, if one is near."""
+    near = difflib.get_close_matches(str(name)[:80], FIELDS, n=1)
+    return f"; did you mean `{near[0]}`?" if near else ""
 
 
 async def _on_http_error(request: Request, error: Exception) -> JSONResponse:

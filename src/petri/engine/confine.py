@@ -26,6 +26,7 @@ HARDENING = (
 )
 
 MASKED = (
+    ("/proc/cmdline", "how the host was started, secrets of its maker included"),
     ("/proc/kcore", "physical memory"),
     ("/proc/keys", "names of the host's keyrings"),
     ("/proc/key-users", "who has keys on the host"),

@@ -68,7 +68,10 @@ REFUSED = (
     Refusal(
         ("iopl", "ioperm", "modify_ldt", "vm86", "vm86old"), "hardware and rarely used corners of the CPU"
     ),
-    Refusal(("move_pages", "migrate_pages", "mbind", "set_mempolicy"), "placement of memory: holes, no use"),
+    Refusal(
+        ("move_pages", "migrate_pages", "mbind", "set_mempolicy", "set_mempolicy_home_node"),
+        "placement of memory: holes, no use",
+    ),
     Refusal(
         ("lookup_dcookie", "uselib", "ustat", "sysfs", "_sysctl", "personality"), "obsolete or dangerous"
     ),
@@ -162,6 +165,9 @@ def _refuse_arguments(rules: pyseccomp.SyscallFilter) -> None:
             # One exact rule for each: a rule by "not equal" beside the others makes libseccomp lose some.
             kinds = pyseccomp.Arg(1, pyseccomp.MASKED_EQ, _SOCK_KIND, kind)
             rules.add_rule(refuse, "socket", pyseccomp.Arg(0, pyseccomp.EQ, family), kinds)
+    # Of netlink only the routing tables, which are the cell's own; the rest is attack surface.
+    other = pyseccomp.Arg(2, pyseccomp.GE, 1)
+    rules.add_rule(refuse, "socket", pyseccomp.Arg(0, pyseccomp.EQ, _AF_NETLINK), other)
     for request in (_TIOCSTI, _TIOCLINUX):
         # Only the low half counts: the kernel ignores the rest, so a filter must too.
         rules.add_rule(refuse, "ioctl", pyseccomp.Arg(1, pyseccomp.MASKED_EQ, 0xFFFF_FFFF, request))
