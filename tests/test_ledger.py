@@ -98,6 +98,15 @@ def assert_nothing_is_left_at_its_default(thing: Any) -> None:
 # ------------------------------------------------------------------------------------------- round trips
 
 
+async def test_of_an_ended_sandbox_s_variables_only_the_names_stay(ledger: Ledger) -> None:
+    ready = await ledger.advance(await ledger.add_sandbox(a_sandbox(env={"TOKEN": "secret"})), Event.CREATED)
+    assert (await ledger.sandbox(ready.id, ready.tenant)).env == {"TOKEN": "secret"}
+
+    await ledger.advance(ready, Event.DELETE)
+
+    assert (await ledger.sandbox(ready.id, ready.tenant)).env == {"TOKEN": ""}
+
+
 async def test_everything_a_sandbox_holds_comes_back(ledger: Ledger) -> None:
     full = a_sandbox(
         name="β-1",

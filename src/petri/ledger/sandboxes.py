@@ -130,6 +130,8 @@ def advance(connection: Connection, sandbox: Sandbox, happening: Happening) -> S
         changes |= {"ended_at": happening.at, "ended_because": ENDED_BECAUSE[event]}
     if state not in LIVE:
         changes["expires_at"] = None
+        # Values may be secrets, and the ledger is for ever: of an ended sandbox only the names stay.
+        changes["env"] = dict.fromkeys(sandbox.env, "")
     moved = _move(connection, sandbox, changes)
     if moved is None:
         now = _current(connection, sandbox.id)
