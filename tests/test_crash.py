@@ -219,17 +219,16 @@ def test_a_thousand_sandboxes_are_back_within_two_seconds(new_server: Callable[.
     with server.client() as http, ThreadPoolExecutor(16) as pool:
         made = set(pool.map(lambda _: create(http), range(1000)))
     assert len(made) == 1000
-    took = []
-    for _ in range(3):  # whatever else the machine does may strike one start; the promise is about ours
-        server.stop(signal.SIGKILL)
-        begun = time.monotonic()
-        server.start()
-        took.append(time.monotonic() - begun)
+    server.stop(signal.SIGKILL)
+
+    begun = time.monotonic()
+    server.start()
+    took = time.monotonic() - begun
 
     with server.client() as http:
         assert http.get("/v1/metrics").json()["sandboxes"]["ready"] == 1000
         assert sh(http, made.pop(), "echo works") == "works\n"
-    assert min(took) < 2, f"ready after {took} s"
+    assert took < 2, f"ready after {took:.1f} s"
 
 
 # --------------------------------------------------------------------------------------------- stopping
