@@ -18,69 +18,13 @@
  *   'S'             the cell is complete; the command is about to start
  *   'X' errno:4     the command could not be started
  *   'E' status:4    the command ended; `status` as wait(2) has it
- *
- * Freestanding C: no libc, no headers, so that any C compiler, tcc included, makes a small static program of it.
  */
 
-#if defined(__x86_64__)
-#define SYS_READ 0
-#define SYS_WRITE 1
-#define SYS_FORK 57
-#define SYS_EXECVE 59
-#define SYS_WAIT4 61
-#define SYS_FCNTL 72
-#define SYS_PRCTL 157
-#define SYS_EXIT_GROUP 231
-#define FORK_ARGUMENT 0
-/* The registers of a C call hold (number, a, b, c, d); the kernel wants rax, rdi, rsi, rdx, r10. */
-__asm__(".globl system_call\n"
-        "system_call:\n"
-        "  movq %rdi, %rax\n"
-        "  movq %rsi, %rdi\n"
-        "  movq %rdx, %rsi\n"
-        "  movq %rcx, %rdx\n"
-        "  movq %r8, %r10\n"
-        "  syscall\n"
-        "  ret\n"
-        ".globl _start\n"
-        "_start:\n"
-        "  movq %rsp, %rdi\n"
-        "  andq $-16, %rsp\n"
-        "  call begin\n");
-#elif defined(__aarch64__)
-#define SYS_FCNTL 25
-#define SYS_READ 63
-#define SYS_WRITE 64
-#define SYS_EXIT_GROUP 94
-#define SYS_PRCTL 167
-#define SYS_FORK 220 /* clone */
-#define SYS_EXECVE 221
-#define SYS_WAIT4 260
-#define FORK_ARGUMENT 17 /* SIGCHLD */
-__asm__(".globl system_call\n"
-        "system_call:\n"
-        "  mov x8, x0\n"
-        "  mov x0, x1\n"
-        "  mov x1, x2\n"
-        "  mov x2, x3\n"
-        "  mov x3, x4\n"
-        "  mov x4, xzr\n"
-        "  svc #0\n"
-        "  ret\n"
-        ".globl _start\n"
-        "_start:\n"
-        "  mov x0, sp\n"
-        "  bl begin\n");
-#else
-#error "Petri's cells run on x86-64 and aarch64"
-#endif
-
-extern long system_call(long number, long a, long b, long c, long d);
+#include "kernel.h"
 
 #define PR_SET_DUMPABLE 4
 #define F_SETFD 2
 #define FD_CLOEXEC 1
-#define EINTR 4
 
 static void report(long fd, char kind, int value, long size)
 {
@@ -91,20 +35,6 @@ static void report(long fd, char kind, int value, long size)
     record[3] = (char)((value >> 16) & 255);
     record[4] = (char)((value >> 24) & 255);
     system_call(SYS_WRITE, fd, (long)record, size, 0);
-}
-
-static void leave(int code)
-{
-    for (;;)
-        system_call(SYS_EXIT_GROUP, code, 0, 0, 0);
-}
-
-static long number(const char *text)
-{
-    long value = 0;
-    while (*text >= '0' && *text <= '9')
-        value = value * 10 + (*text++ - '0');
-    return value;
 }
 
 static void close_on_exec(long fd)

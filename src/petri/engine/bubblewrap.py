@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import resource
 import shutil
 import signal
 import time
@@ -129,7 +130,7 @@ class BubblewrapEngine:
                 "memory_bytes": limits.memory_bytes,
                 "processes": limits.processes,
             },
-            "open_files": _OPEN_FILES,
+            "rlimits": [(resource.RLIMIT_NOFILE, _OPEN_FILES)],
         }
 
     def _arguments(self, place: Place, command: Command) -> list[str]:

@@ -210,4 +210,6 @@ def compile_program(compilers: Sequence[str], source: Path, target: Path) -> Non
         if done.returncode == 0:
             return
         complaints.append(done.stderr.decode(errors="replace"))
-    raise Unavailable("no C compiler on this host could build a cell's init", detail="\n".join(complaints))
+    raise Unavailable(
+        "no C compiler on this host could build a cell's programs", detail="\n".join(complaints)
+    )

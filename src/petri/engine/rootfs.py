@@ -1,6 +1,6 @@
-"""What a cell's root is made of, beyond the host's `/usr`: a made `/etc` and the first process.
+"""What a cell's root is made of, beyond the host's `/usr`: a made `/etc` and our own two programs.
 
-Both are built once, when the engine starts, in a folder of the server's own, and bound read-only into
+All are built once, when the engine starts, in a folder of the server's own, and bound read-only into
 every cell. Nothing of the host's `/etc` is shown but what programs cannot do without.
 """
 
@@ -11,7 +11,9 @@ from pathlib import Path
 from petri.engine.process import compile_program
 from petri.errors import Unavailable
 
-INIT_SOURCE = Path(__file__).parent.parent / "cell" / "init.c"
+SOURCES = Path(__file__).parent.parent / "cell"
+PROGRAMS = ("gate", "init")
+"""The gate is only kept here, where the launcher finds it; no cell sees it."""
 COMPILERS = ("cc", "gcc", "clang", "tcc")
 
 _ETC = {
@@ -33,7 +35,7 @@ a bind costs every cell a quarter of a millisecond."""
 
 
 def build(folder: Path) -> None:
-    """Fill `folder` with `etc/`, `init` and an empty `workspace/`, anew. Called before the first cell."""
+    """Fill `folder` with `etc/`, `gate`, `init` and an empty `workspace/`, anew."""
     if folder.exists():
         shutil.rmtree(folder)
     etc = folder / "etc"
@@ -47,19 +49,22 @@ def build(folder: Path) -> None:
         if (Path("/etc") / name).is_dir():
             shutil.copytree(Path("/etc") / name, etc / name, symlinks=True)
     (folder / "workspace").mkdir()
-    _build_init(folder / "init")
+    for name in PROGRAMS:
+        _build_program(folder / name)
     _let_everybody_read(folder)
 
 
-def _build_init(target: Path) -> None:
-    """Have the first process at `target`; compiled once for each version of its source."""
-    version = hashlib.blake2s(INIT_SOURCE.read_bytes(), digest_size=8).hexdigest()
-    built = target.parent.parent / f"init-{version}"
+def _build_program(target: Path) -> None:
+    """Have the program at `target`; compiled once for each version of its source."""
+    source = SOURCES / f"{target.name}.c"
+    text = source.read_bytes() + (SOURCES / "kernel.h").read_bytes()
+    version = hashlib.blake2s(text, digest_size=8).hexdigest()
+    built = target.parent.parent / f"{target.name}-{version}"
     if not built.exists():
         compilers = [found for name in COMPILERS if (found := shutil.which(name))]
         if not compilers:
             raise Unavailable("there is no C compiler to build a cell's first process: apt-get install tcc")
-        compile_program(compilers, INIT_SOURCE, built.with_suffix(".new"))
+        compile_program(compilers, source, built.with_suffix(".new"))
         built.with_suffix(".new").rename(built)
     shutil.copyfile(built, target)
 
@@ -69,4 +74,4 @@ def _let_everybody_read(folder: Path) -> None:
     folder.chmod(0o755)
     for path in folder.rglob("*"):
         if not path.is_symlink():
-            path.chmod(0o755 if path.is_dir() or path.name == "init" else 0o644)
+            path.chmod(0o755 if path.is_dir() or path.parent == folder else 0o644)

@@ -5,8 +5,7 @@ Imports: the standard library only.
 
 Why a process and not a module of the server:
 
-- it is single-threaded and small, so it may fork and then prepare the child in plain Python: enter the
-  cgroup, drop to the sandbox's uid, close everything. In the server that would be unsafe (threads) and slow;
+- it waits for its children by the kernel's own means, with no event loop and no threads in between;
 - it has a mount namespace of its own, in which the workspaces can be reached by any uid even when they lie
   under `/root`; nothing of that is ever visible on the host;
 - `--die-with-parent` follows the thread that forked: here that is the only thread there is;

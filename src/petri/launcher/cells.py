@@ -5,23 +5,21 @@ more, and its cgroup, where it has one, is empty and removed. Only then is anybo
 """
 
 import contextlib
-import ctypes
 import errno
 import os
 import re
 import resource
 import signal
+import sys
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
-from petri.launcher.cgroups import V2, Hierarchy, Limits, Spent, Unusable
+from petri.launcher.cgroups import Hierarchy, Limits, Spent, Unusable
 
-_PATH = "/usr/local/bin:/usr/bin:/bin"
-_LAUNCHER_ENV = {"PATH": _PATH}
+_ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 """All a bubblewrap gets: its own environment can be read from inside the cell."""
-_CLONE_INTO_CGROUP = 0x2_0000_0000
-_SYS_CLONE3 = 435
-_COULD_NOT = 126
+_BORN = "b"
+_PID_BYTES = 4
 
 
 @dataclass
@@ -44,7 +42,9 @@ class Cell:
 class Cells:
     """Every cell there is."""
 
-    def __init__(self, hierarchy: Hierarchy | None) -> None:
+    def __init__(self, gate: str, hierarchy: Hierarchy | None) -> None:
+        self._gate = gate
+        """The program that becomes bubblewrap; see `cell/gate.c`."""
         self._hierarchy = hierarchy
         self._living: dict[int, Cell] = {}
 
@@ -57,30 +57,54 @@ class Cells:
         if self._hierarchy is not None:
             group = f"cell-{order['id']}"
             self._make_group(group, Limits(**order["limits"]))
-        try:
-            self._living[order["id"]] = self._start(order, descriptors, group)
-        except OSError:
-            self._discard(group)
-            raise
-
-    def _start(self, order: dict[str, Any], descriptors: tuple[int, ...], group: str | None) -> Cell:
         reading, writing = os.pipe2(os.O_CLOEXEC)
-        doors: list[int] = []
         try:
-            pid = self._clone(group)
-            if pid is None:
-                doors = self._hierarchy.doors(group) if self._hierarchy is not None and group else []
-                pid = os.fork()
-            if pid == 0:
-                _become(order, (*descriptors, writing), doors)
+            pid = self._start(order, (*descriptors, writing), group)
         except OSError:
             os.close(reading)
+            self._discard(group)
             raise
         finally:
-            for descriptor in (writing, *doors):
-                os.close(descriptor)
+            os.close(writing)
         os.set_blocking(reading, False)
-        return Cell(order["id"], pid, reading, group)
+        self._living[order["id"]] = Cell(order["id"], pid, reading, group)
+
+    def _start(self, order: dict[str, Any], descriptors: tuple[int, ...], group: str | None) -> int:
+        if self._hierarchy is None or group is None:
+            return self._spawn(order, descriptors, [])
+        doors = self._hierarchy.doors(group)
+        hearing = -1
+        try:
+            if self._hierarchy.way_in == _BORN:
+                hearing, telling = os.pipe2(os.O_CLOEXEC)
+                doors.append(telling)
+            pid = self._spawn(order, descriptors, doors, self._hierarchy.way_in)
+        except OSError:
+            if hearing >= 0:
+                os.close(hearing)
+            raise
+        finally:
+            for door in doors:
+                os.close(door)
+        return pid if hearing < 0 else _told(hearing)
+
+    def _spawn(
+        self, order: dict[str, Any], descriptors: tuple[int, ...], doors: list[int], way_in: str = ""
+    ) -> int:
+        """Start the gate. What it inherits is what is named here: everything else closes as it starts."""
+        targets = order["targets"]
+        first = max(targets) + 1
+        sources = zip((*descriptors, *doors), (*targets, *range(first, first + len(doors))), strict=True)
+        user = "-" if order["uid"] is None else str(order["uid"])
+        limits = ",".join(f"{kind}={most}" for kind, most in order["rlimits"]) or "-"
+        group = f"{way_in}{first}-{first + len(doors) - 1}" if doors else "-"
+        return os.posix_spawn(
+            self._gate,
+            ["petri-gate", group, str(first), limits, user, *order["argv"]],
+            _ENVIRONMENT,
+            file_actions=[(os.POSIX_SPAWN_DUP2, source, target) for source, target in sources],
+            setsid=True,
+        )
 
     def kill(self, cell_id: int) -> None:
         """End the cell, however far it has come. Killing one that is over is fine."""
@@ -115,20 +139,6 @@ class Cells:
         """Say whether some cell is on its way out, so that it is worth looking again soon."""
         return any(cell.doomed or cell.wait_status is not None for cell in self._living.values())
 
-    def _make_group(self, group: str, limits: Limits) -> None:
-        assert self._hierarchy is not None
-        try:
-            self._hierarchy.make(group, limits)
-        except (OSError, Unusable) as error:
-            self._discard(group)
-            raise OSError(errno.EAGAIN, f"the cell's cgroup could not be made: {error}") from error
-
-    def _clone(self, group: str | None) -> int | None:
-        """On cgroup v2 have a child that is born in its group, since moving it would cost 10 ms."""
-        if isinstance(self._hierarchy, V2) and group is not None:
-            return _clone_into(self._hierarchy, group)
-        return None
-
     def _strike(self, cell: Cell) -> None:
         if self._hierarchy is not None and cell.group is not None:
             self._hierarchy.kill(cell.group)
@@ -161,10 +171,10 @@ class Cells:
                 self._strike(cell)
             return False
         if self._hierarchy is not None and cell.group is not None:
-            if self._hierarchy.processes(cell.group):
-                self._hierarchy.kill(cell.group)
-                return False
-            return True
+            if self._hierarchy.is_empty(cell.group):
+                return True
+            self._hierarchy.kill(cell.group)
+            return False
         # With no cgroup: bubblewrap may have been killed during set-up with its child left behind.
         if inner := self._living_inner(cell):
             _sigkill(inner)
@@ -197,52 +207,28 @@ class Cells:
             counted.oom_killed,
         )
 
+    def _make_group(self, group: str, limits: Limits) -> None:
+        assert self._hierarchy is not None
+        try:
+            self._hierarchy.make(group, limits)
+        except (OSError, Unusable) as error:
+            self._discard(group)
+            raise OSError(errno.EAGAIN, f"the cell's cgroup could not be made: {error}") from error
+
     def _discard(self, group: str | None) -> None:
         if self._hierarchy is not None and group is not None:
             self._hierarchy.remove(group)
 
 
-def _become(order: dict[str, Any], descriptors: tuple[int, ...], doors: list[int]) -> NoReturn:
-    """Turn the freshly forked child into bubblewrap. Never returns, never raises.
-
-    Every step here is paid by every cell, at the price of copied pages: what can be done in advance is.
-    """
+def _told(hearing: int) -> int:
+    """Return the pid of the process that the gate had in its stead."""
     try:
-        os.setsid()
-        for door in doors:
-            os.write(door, b"0")
-        for source, target in zip(descriptors, order["targets"], strict=True):
-            os.dup2(source, target)
-        os.closerange(max(order["targets"]) + 1, 1 << 20)
-        _limit(resource.RLIMIT_NOFILE, order["open_files"])
-        if order["uid"] is not None:
-            os.setgroups([])
-            os.setresgid(order["uid"], order["uid"], order["uid"])
-            os.setresuid(order["uid"], order["uid"], order["uid"])
-        os.execve(order["argv"][0], order["argv"], _LAUNCHER_ENV)
-    except BaseException as error:  # noqa: BLE001 - there is nobody to catch it in this process
-        os.write(2, f"petri-launcher: {error}\n".encode())
-    os._exit(_COULD_NOT)
-
-
-def _limit(which: int, most: int) -> None:
-    _, hard = resource.getrlimit(which)
-    value = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(which, (value, value))
-
-
-def _clone_into(hierarchy: V2, group: str) -> int | None:
-    """Fork into the group by clone3; None where the kernel is older than 5.7."""
-    descriptor = hierarchy.descriptor(group)
-    try:
-        order = (ctypes.c_uint64 * 11)()
-        order[0], order[4], order[10] = _CLONE_INTO_CGROUP, signal.SIGCHLD, descriptor
-        # PyDLL keeps the interpreter's lock: the child comes back from this call holding it, like a fork's.
-        libc = ctypes.PyDLL(None, use_errno=True)
-        pid = libc.syscall(ctypes.c_long(_SYS_CLONE3), ctypes.byref(order), ctypes.c_size_t(88))
-        return int(pid) if pid >= 0 else None
+        told = os.read(hearing, _PID_BYTES)
     finally:
-        os.close(descriptor)
+        os.close(hearing)
+    if len(told) < _PID_BYTES:
+        raise ChildProcessError("the cell's process could not be born in its cgroup")
+    return int.from_bytes(told, sys.byteorder)
 
 
 def _child_pid(said: bytes) -> int | None:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 NEEDED = ("cpu", "memory", "pids")
 _PERIOD_US = 100_000
+_READ_BYTES = 65_536
 _SMALLEST_QUOTA_US = 1_000
 """The kernel refuses less than a millisecond a period."""
 
@@ -40,21 +41,26 @@ class Hierarchy(Protocol):
     """One way a kernel offers cgroups."""
 
     version: int
+    way_in: str
+    """How `cell/gate.c` gets a new process into a group, given the group's doors."""
 
     def bases(self) -> list[str]:
         """Return the folders that hold our groups."""
+
+    def hold(self) -> None:
+        """Keep hold of the bases, so that they can be reached once their mounts are out of sight."""
 
     def make(self, name: str, limits: Limits) -> None:
         """Make the group `name` with its limits, before anything is in it."""
 
     def doors(self, name: str) -> list[int]:
-        """Return open descriptors; a process that writes `0` to each of them is in the group."""
+        """Return open descriptors by which a new process gets into the group; see `cell/gate.c`."""
 
-    def processes(self, name: str) -> list[int]:
-        """Return who is in the group."""
+    def is_empty(self, name: str) -> bool:
+        """Say whether nobody is left in the group."""
 
     def kill(self, name: str) -> None:
-        """Send SIGKILL to everybody in the group; again until `processes` is empty."""
+        """Send SIGKILL to everybody in the group; again until it is empty."""
 
     def spent(self, name: str) -> Spent:
         """Return what the group used so far."""
@@ -109,6 +115,7 @@ class V1:
     """
 
     version = 1
+    way_in = "w"
 
     def __init__(self, folders: dict[str, str]) -> None:
         self._folders = folders
@@ -126,6 +133,11 @@ class V1:
     def bases(self) -> list[str]:
         return self._distinct
 
+    def hold(self) -> None:
+        held = {folder: _held(folder) for folder in self._distinct}
+        self._folders = {name: held[folder] for name, folder in self._folders.items()}
+        self._distinct = sorted(held.values())
+
     def make(self, name: str, limits: Limits) -> None:
         for folder in self._distinct:
             _mkdir(folder)  # somebody may have tidied it away
@@ -140,13 +152,16 @@ class V1:
         _write(f"{cpu}/cpu.cfs_quota_us", _quota_us(limits.cpus))
 
     def doors(self, name: str) -> list[int]:
-        return [os.open(f"{folder}/{name}/tasks", os.O_WRONLY | os.O_CLOEXEC) for folder in self._distinct]
+        """Return the `tasks` of every controller, `pids` first: who is in any of them is in that one."""
+        first = self._folders["pids"]
+        folders = [first, *(folder for folder in self._distinct if folder != first)]
+        return [os.open(f"{folder}/{name}/tasks", os.O_WRONLY | os.O_CLOEXEC) for folder in folders]
 
-    def processes(self, name: str) -> list[int]:
-        return sorted({pid for folder in self._distinct for pid in _pids(f"{folder}/{name}")})
+    def is_empty(self, name: str) -> bool:
+        return not _pids(f"{self._folders['pids']}/{name}")
 
     def kill(self, name: str) -> None:
-        for pid in self.processes(name):
+        for pid in _pids(f"{self._folders['pids']}/{name}"):
             _sigkill(pid)
 
     def spent(self, name: str) -> Spent:
@@ -169,6 +184,7 @@ class V2:
     """One folder for all controllers."""
 
     version = 2
+    way_in = "b"
 
     def __init__(self, base: str) -> None:
         self._base = base
@@ -195,6 +211,9 @@ class V2:
     def bases(self) -> list[str]:
         return [self._base]
 
+    def hold(self) -> None:
+        self._base = _held(self._base)
+
     def make(self, name: str, limits: Limits) -> None:
         group = f"{self._base}/{name}"
         _mkdir(group)
@@ -205,16 +224,17 @@ class V2:
         _write(f"{group}/cpu.max", f"{_quota_us(limits.cpus)} {_PERIOD_US}")
 
     def doors(self, name: str) -> list[int]:
-        return [os.open(f"{self._base}/{name}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)]
+        """Return the group itself, for clone3(CLONE_INTO_CGROUP)."""
+        return [os.open(f"{self._base}/{name}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
 
-    def processes(self, name: str) -> list[int]:
-        return _pids(f"{self._base}/{name}")
+    def is_empty(self, name: str) -> bool:
+        return not _pids(f"{self._base}/{name}")
 
     def kill(self, name: str) -> None:
         try:
             _write(f"{self._base}/{name}/cgroup.kill", 1)
         except OSError:  # before Linux 5.14
-            for pid in self.processes(name):
+            for pid in _pids(f"{self._base}/{name}"):
                 _sigkill(pid)
 
     def spent(self, name: str) -> Spent:
@@ -227,10 +247,6 @@ class V2:
 
     def remove(self, name: str) -> None:
         _rmdir(f"{self._base}/{name}")
-
-    def descriptor(self, name: str) -> int:
-        """Return an open descriptor of the group, for clone3(CLONE_INTO_CGROUP)."""
-        return os.open(f"{self._base}/{name}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def _mounts() -> dict[str, str]:
@@ -256,6 +272,13 @@ def _own_groups() -> dict[str, str]:
         for name in names.split(","):
             own[name] = path
     return own
+
+
+def _held(folder: str) -> str:
+    """Return a path to `folder` that holds whatever becomes of the mount it lies on."""
+    parent, name = os.path.split(folder)
+    descriptor = os.open(parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    return f"/proc/self/fd/{descriptor}/{name}"
 
 
 def _hands_down(group: str) -> bool:
@@ -288,10 +311,18 @@ def _pids(group: str) -> list[int]:
 
 def _read(path: str) -> str:
     try:
-        with open(path) as file:
-            return file.read()
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
+    try:
+        pieces = []
+        while piece := os.read(descriptor, _READ_BYTES):
+            pieces.append(piece)
+        return b"".join(pieces).decode()
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
 
 
 def _write(path: str, value: int | str) -> None:

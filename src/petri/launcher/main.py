@@ -33,13 +33,14 @@ def main() -> None:
         return
     settings, _ = first
     _await_predecessor(settings["memory"] + ".lock")
-    cells, hello = _prepare(settings)
+    cells, hierarchy, hello = _prepare(settings)
     try:
         protocol.send(channel, hello)
         _serve(channel, wake, cells)
     finally:
         _end(cells)
-        _sweep(settings["memory"])
+        for base in hierarchy.bases() if hierarchy else ():
+            cgroups.sweep(base)
 
 
 def _prepare_process() -> int:
@@ -96,18 +97,20 @@ def _end_stuck(pid: int) -> None:
         pass
 
 
-def _prepare(settings: dict[str, Any]) -> tuple[Cells, dict[str, Any]]:
+def _prepare(settings: dict[str, Any]) -> tuple[Cells, cgroups.Hierarchy | None, dict[str, Any]]:
     _sweep(settings["memory"])
     hierarchy, missing = None, None
     try:
         hierarchy = cgroups.find(settings["tag"])
         _remember(settings["memory"], hierarchy.bases())
+        hierarchy.hold()
     except cgroups.Unusable as error:
         missing = str(error)
     place = view.arrange(settings["folders"]) if settings["private_view"] else None
+    gate = f"{place}/rootfs/gate" if place else f"{settings['folders']['rootfs']}/gate"
     version = hierarchy.version if hierarchy else None
     hello = {"says": "ready", "cgroups": version, "missing": missing, "view": place}
-    return Cells(hierarchy), hello
+    return Cells(gate, hierarchy), hierarchy, hello
 
 
 def _serve(channel: socket.socket, wake: int, cells: Cells) -> None:

@@ -7,11 +7,16 @@ the folders that cells need side by side on a small tmpfs that everybody may pas
 
 import ctypes
 import os
+import re
+import sys
 
 _CLONE_NEWNS = 0x0002_0000
+_MNT_DETACH = 2
 _MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_SLAVE = 2, 4, 4096, 16384, 1 << 19
 _PLACES = ("/mnt", "/media", "/srv", "/opt")
 """Folders every Linux has and no cell needs; one of them disappears behind the view, for us alone."""
+_NEEDED = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/nix")
+"""Where programs and their libraries lie, with whatever is mounted there."""
 
 
 def arrange(folders: dict[str, str]) -> str:
@@ -27,7 +32,32 @@ def arrange(folders: dict[str, str]) -> str:
         os.mkdir(f"{place}/{name}", 0o711)
         _mount(libc, f"/proc/self/fd/{descriptor}", f"{place}/{name}", None, _MS_BIND | _MS_REC, None)
         os.close(descriptor)
+    _forget_the_rest(libc, place)
     return place
+
+
+def _forget_the_rest(libc: ctypes.CDLL, place: str) -> None:
+    """Take every mount that no cell needs out of our view; the host's own is not touched.
+
+    A cell's bubblewrap begins with a copy of all our mounts and reads the list of them for every bind:
+    each mount costs each cell some 30 microseconds.
+    """
+    needed = (place, *_NEEDED, sys.base_prefix, os.path.dirname(__file__))
+    for mounted in sorted(_mounted(), reverse=True):  # what lies deeper goes first
+        if not any(_is_within(path, mounted) or _is_within(mounted, path) for path in needed):
+            libc.umount2(mounted.encode(), _MNT_DETACH)
+
+
+def _mounted() -> set[str]:
+    with open("/proc/self/mountinfo") as file:
+        points = {line.split(" ")[4] for line in file}
+    # The kernel writes spaces and the like as \040.
+    found = {re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), point) for point in points}
+    return found - {"/", "/proc", "/dev"}
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(f"{folder}/")
 
 
 def _mount(
