@@ -20,6 +20,8 @@
 #include "kernel.h"
 
 #define COULD_NOT 126
+#define EINVAL 22
+#define NOBODY_AT_ALL 0xffffffffL
 #define CLONE_PARENT 0x8000UL
 #define CLONE_INTO_CGROUP 0x200000000UL
 
@@ -104,6 +106,8 @@ static void become_user(const char *user)
     if (*user == '-')
         return;
     id = (long)number(user);
+    if (id == 0 || id >= NOBODY_AT_ALL) /* which the kernel takes for "as before": root */
+        complain("become this user", EINVAL);
     must(system_call(SYS_SETGROUPS, 0, 0, 0, 0), "leave the server's groups");
     must(system_call(SYS_SETRESGID, id, id, id, 0), "take the sandbox's group");
     must(system_call(SYS_SETRESUID, id, id, id, 0), "become the sandbox's user");

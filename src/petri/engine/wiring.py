@@ -113,7 +113,11 @@ class Wiring:
 def filled(content: bytes) -> int:
     """Return the descriptor of a memory file with `content`, at its beginning."""
     descriptor = os.memfd_create("petri", os.MFD_CLOEXEC)
-    with os.fdopen(os.dup(descriptor), "wb") as file:
-        file.write(content)
-    os.lseek(descriptor, 0, os.SEEK_SET)
+    try:
+        written = 0
+        while written < len(content):
+            written += os.pwrite(descriptor, memoryview(content)[written:], written)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
