@@ -2,10 +2,15 @@
 
 import sys
 
-from benchmarks import exec_overhead, idle, transfer
+from benchmarks import exec_overhead, idle, transfer, walls
 from benchmarks.bench import Row, table
 
-BENCHMARKS = {"exec": exec_overhead.measure, "transfer": transfer.measure, "idle": idle.measure}
+BENCHMARKS = {
+    "exec": exec_overhead.measure,
+    "transfer": transfer.measure,
+    "idle": idle.measure,
+    "walls": walls.measure,
+}
 
 
 def main() -> None:

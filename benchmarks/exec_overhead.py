@@ -34,7 +34,7 @@ def measure() -> list[Row]:
         (folder / "main.py").write_text(HELLO)
         rootfs.build(Path(scratch) / "rootfs")
         walled = _Walled(folder, Path(scratch) / "rootfs")
-        petri = _Petri(server)
+        petri = HelloSandbox(server)
         plain = [*PLAIN, "--bind", str(folder), "/workspace", "--chdir", "/workspace", PYTHON, "main.py"]
         times = interleaved(
             {
@@ -69,7 +69,9 @@ def _run(argv: list[str], **options: object) -> None:
     assert done.stdout == b"hello world\n", done
 
 
-class _Petri:
+class HelloSandbox:
+    """A sandbox with hello world in it, and a kept-alive connection to run it by."""
+
     def __init__(self, server: Served) -> None:
         self._connection: HTTPConnection = server.connect()
         sandbox = self._ask("POST", "/v1/sandboxes", "{}")["id"]
@@ -77,6 +79,7 @@ class _Petri:
         self._path = f"/v1/sandboxes/{sandbox}/exec"
 
     def exec(self) -> None:
+        """Run it, and see that it did."""
         assert self._ask("POST", self._path, '{"filename": "main.py"}')["stdout"] == "hello world\n"
 
     def _ask(self, method: str, path: str, body: str) -> dict[str, str]:
