@@ -24,7 +24,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "model": frozenset({"errors"}),
     "settings": frozenset({"errors"}),
     "trees": frozenset({"errors"}),
-    "workspace": frozenset({"errors"}),
+    "workspace": frozenset({"trees", "errors"}),
     "transcript": frozenset({"model", "errors"}),
     "ledger": frozenset({"model", "errors"}),
     "engine": frozenset({"launcher", "model", "threads", "errors"}),

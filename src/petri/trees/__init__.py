@@ -28,7 +28,7 @@ Whoever asks brings the folder objects along: `Fetch` gives one by its address, 
 Bytes and changes that cannot be raise `Invalid`; a change to what is not there, `Conflict`. A stranger's
 tree is to be measured before it is walked, flattened, compared or merged: few objects can be many paths.
 
-Imported by: `store`. Imports: `petri.errors`.
+Imported by: `store`, `workspace`. Imports: `petri.errors`.
 """
 
 from petri.trees.apply import Put, apply

@@ -10,7 +10,7 @@ upload appears whole or not at all, also after kill -9 (`intake`, `commit`, `jou
 
 Everything here is synchronous and meant for threads. Nothing waits without bound.
 
-Imported by: `operations`, `app`. Imports: `petri.errors`.
+Imported by: `operations`, `app`. Imports: `petri.trees`, `petri.errors`.
 """
 
 import os

@@ -9,7 +9,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from petri.workspace.plan import Move
 
@@ -26,31 +26,43 @@ class Journal:
 
     def write(self, staging: int) -> None:
         """Make the journal durable in the staging folder, which is then durable too."""
-        fd = os.open(
-            f"{_NAME}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=staging
-        )
-        with os.fdopen(fd, "w", encoding="ascii") as file:
-            json.dump([self.sandbox_id, self.owner, [_row(move) for move in self.moves]], file)
-            file.flush()
-            os.fsync(fd)
-        os.rename(f"{_NAME}.new", _NAME, src_dir_fd=staging, dst_dir_fd=staging)
-        os.fsync(staging)
-        above = os.open("..", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=staging)
-        try:
-            os.fsync(above)
-        finally:
-            os.close(above)
+        rows = [_row(move) for move in self.moves]
+        keep(staging, _NAME, json.dumps([self.sandbox_id, self.owner, rows]))
 
     @classmethod
     def read(cls, stage: Path) -> Self | None:
         """Return the journal in `stage`; None if its upload was never committed."""
-        try:
-            sandbox_id, owner, rows = json.loads((stage / _NAME).read_text(encoding="ascii"))
-        except (FileNotFoundError, NotADirectoryError):
+        kept = recall(stage, _NAME)
+        if kept is None:
             return None
-        except ValueError:
-            return None  # the disk has lost it; nobody was told that this upload had happened
+        sandbox_id, owner, rows = kept
         return cls(sandbox_id, owner, [Move(*row) for row in rows])
+
+
+def keep(staging: int, name: str, note: str) -> None:
+    """Have `note` durable in the staging folder, which is then durable too."""
+    fd = os.open(f"{name}.new", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=staging)
+    with os.fdopen(fd, "w", encoding="ascii") as file:
+        file.write(note)
+        file.flush()
+        os.fsync(fd)
+    os.rename(f"{name}.new", name, src_dir_fd=staging, dst_dir_fd=staging)
+    os.fsync(staging)
+    above = os.open("..", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=staging)
+    try:
+        os.fsync(above)
+    finally:
+        os.close(above)
+
+
+def recall(stage: Path, name: str) -> Any:
+    """Return the note that was kept in `stage`; None if it never was."""
+    try:
+        return json.loads((stage / name).read_text(encoding="ascii"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError:
+        return None  # the disk has lost it; nobody was told that this had happened
 
 
 def erase(staging: int) -> None:

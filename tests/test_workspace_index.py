@@ -1,0 +1,393 @@
+"""A workspace as a tree: every change is seen, nothing else is read, watched or not."""
+
+import os
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from petri.trees import Change, Entry, File, Folder, Link, address, encode
+from petri.workspace import index as index_module
+from petri.workspace import indexes as indexes_module
+from petri.workspace.index import Index, Reading, TooMuch
+from petri.workspace.indexes import QUICK, WHOLE, Indexes
+
+FREE = Reading(1 << 40, leaves_rest=False)
+
+
+def tree_of(folder: Path) -> bytes:
+    """Return the address by the plainest way there is."""
+    entries: dict[bytes, Entry] = {}
+    for each in folder.iterdir():
+        name = os.fsencode(each.name)
+        if each.is_symlink():
+            entries[name] = Link(os.fsencode(each.readlink()))
+        elif each.is_dir():
+            entries[name] = Folder(tree_of(each))
+        elif each.is_file():
+            content = each.read_bytes()
+            entries[name] = File(address(content), len(content), (each.stat().st_mode >> 6) & 7)
+    return address(encode(entries))
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[int]:
+    fd = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def look(index: Index, top: Path, dirty: set[bytes] | None = None) -> tuple[bytes, list[Change]]:
+    with opened(top) as fd:
+        found = index.look(fd, dirty, FREE)
+    return found.tree, sorted(found.changes, key=lambda change: change.path)
+
+
+@pytest.fixture
+def top(tmp_path: Path) -> Path:
+    top = tmp_path / "workspace"
+    (top / "pkg" / "deep").mkdir(parents=True)
+    (top / "empty").mkdir()
+    (top / "main.py").write_text("import pkg\n")
+    (top / "pkg" / "m.py").write_text("x = 1\n")
+    (top / "pkg" / "deep" / "run.sh").write_text("#!/bin/sh\n")
+    (top / "pkg" / "deep" / "run.sh").chmod(0o755)
+    (top / "link").symlink_to("pkg/m.py")
+    return top
+
+
+def test_the_tree_is_that_of_what_is_there(top: Path) -> None:
+    tree, changes = look(Index(), top)
+
+    assert tree == tree_of(top)
+    assert [change.path for change in changes] == [
+        *(b"empty", b"link", b"main.py", b"pkg", b"pkg/deep", b"pkg/deep/run.sh", b"pkg/m.py"),
+    ]
+
+
+def test_a_second_look_at_the_same_reads_nothing(top: Path) -> None:
+    index = Index()
+    before, _ = look(index, top)
+    _settle()
+    look(index, top)  # what was racy is read once more
+
+    with opened(top) as fd:
+        again = index.look(fd, None, Reading(0, leaves_rest=False))
+
+    assert (again.tree, again.changes) == (before, ())
+
+
+def _settle() -> None:
+    time.sleep(index_module._RACY_NS / 1e9 * 1.2)
+
+
+def test_each_kind_of_change_is_told_with_what_was_and_what_is(top: Path) -> None:
+    index = Index()
+    look(index, top)
+    (top / "main.py").write_text("changed")
+    (top / "pkg" / "m.py").unlink()
+    (top / "new").mkdir()
+    (top / "new" / "f").write_text("")
+    (top / "empty").rmdir()
+    (top / "pkg" / "deep" / "run.sh").chmod(0o644)
+    (top / "link").unlink()
+    (top / "link").symlink_to("elsewhere")
+
+    tree, changes = look(index, top)
+
+    assert tree == tree_of(top)
+    kinds = {
+        change.path: "+" if change.old is None else "-" if change.new is None else "~" for change in changes
+    }
+    assert kinds == {
+        b"main.py": "~",
+        b"pkg/m.py": "-",
+        b"new": "+",
+        b"new/f": "+",
+        b"empty": "-",
+        b"pkg/deep/run.sh": "~",
+        b"link": "~",
+    }
+
+
+def test_same_size_same_mtime_other_content_is_seen(top: Path) -> None:
+    index = Index()
+    file = top / "main.py"
+    look(index, top)
+    _settle()
+    look(index, top)
+    status = file.stat()
+    with file.open("r+") as out:
+        out.write("IMPORT")
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    tree, changes = look(index, top)
+
+    assert tree == tree_of(top)
+    assert [change.path for change in changes] == [b"main.py"]
+
+
+def test_a_write_within_the_clocks_tick_is_seen(top: Path) -> None:
+    index = Index()
+    file = top / "main.py"
+    for number in range(50):
+        file.write_text(f"{number:04}")
+        look(index, top)
+        file.write_text(f"{number + 5000:04}")  # as long, and likely within the same tick
+
+        assert look(index, top)[0] == tree_of(top)
+
+
+def test_a_folder_that_became_a_link_is_a_link_and_never_entered(top: Path, tmp_path: Path) -> None:
+    index = Index()
+    look(index, top)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret").write_text("s")
+    shutil.rmtree(top / "pkg")
+    (top / "pkg").symlink_to(tmp_path / "outside")
+
+    tree, changes = look(index, top)
+
+    assert tree == tree_of(top)
+    assert not any(b"secret" in change.path for change in changes)
+
+
+def test_what_is_no_file_is_skipped_and_named(top: Path) -> None:
+    before, _ = look(Index(), top)
+    os.mkfifo(top / "pkg" / "fifo")
+
+    with opened(top) as fd:
+        found = Index().look(fd, None, FREE)
+
+    assert found.tree == before
+    assert found.skipped == (b"pkg/fifo",)
+
+
+def test_more_than_may_be_read_changes_nothing_and_can_be_asked_again(top: Path) -> None:
+    index = Index()
+    before, _ = look(index, top)
+    (top / "pkg" / "m.py").write_text("small")
+    (top / "big").write_bytes(b"b" * 1000)
+
+    with opened(top) as fd, pytest.raises(TooMuch):
+        index.look(fd, None, Reading(500, leaves_rest=False))
+    tree, changes = look(index, top)
+
+    assert tree == tree_of(top) != before
+    assert [change.path for change in changes] == [b"big", b"pkg/m.py"]
+
+
+def test_a_file_too_large_to_read_is_known_by_its_times_until_it_changes(top: Path) -> None:
+    index = Index()
+    with (top / "sparse").open("wb") as out:
+        out.truncate(1 << 42)
+    reading = Reading(1 << 20, leaves_rest=True)
+
+    with opened(top) as fd:
+        first = index.look(fd, None, reading).tree
+        again = index.look(fd, None, reading).tree
+        os.utime(top / "sparse", (1, 1))
+        touched = index.look(fd, None, reading).tree
+
+    assert first == again != touched
+
+
+def test_what_was_frozen_is_known_again(top: Path) -> None:
+    index = Index()
+    before, _ = look(index, top)
+    _settle()
+    look(index, top)
+    thawed = Index.thawed(index.frozen())
+
+    with opened(top) as fd:
+        again = thawed.look(fd, None, Reading(0, leaves_rest=False))
+
+    assert (again.tree, again.changes) == (before, ())
+
+
+@pytest.mark.parametrize("damage", [b"", b"x", b"\xe9" * 40])
+def test_a_damaged_index_is_none(damage: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        Index.thawed(damage)
+
+
+# ------------------------------------------------------------------------------------------- watching
+
+
+class Project:
+    """A workspace large enough to be watched, and somebody who does things to it."""
+
+    def __init__(self, top: Path, seed: int) -> None:
+        self.top = top
+        self._random = random.Random(seed)
+        for number in range(30):
+            folder = top / f"d{number % 6}" / f"e{number}"
+            folder.mkdir(parents=True)
+            for name in range(10):
+                (folder / f"f{name}").write_text(f"{number} {name}")
+
+    def act(self) -> None:
+        """Do one of the things a program does to files."""
+        do = self._random.choice(
+            [
+                *(self._write, self._write, self._append, self._add, self._delete, self._move_file),
+                *(self._move_folder, self._add_folder, self._delete_folder, self._link),
+                *(self._chmod, self._swap),
+            ]
+        )
+        do()
+
+    def _files(self) -> list[Path]:
+        return sorted(path for path in self.top.rglob("*") if path.is_file() and not path.is_symlink())
+
+    def _folders(self) -> list[Path]:
+        return sorted(path for path in self.top.rglob("*") if path.is_dir() and not path.is_symlink())
+
+    def _pick(self, paths: list[Path]) -> Path:
+        return self._random.choice(paths)
+
+    def _name(self, folder: Path) -> Path:
+        return folder / f"n{self._random.randrange(10**9)}"
+
+    def _write(self) -> None:
+        self._pick(self._files()).write_text(str(self._random.random()))
+
+    def _append(self) -> None:
+        with self._pick(self._files()).open("a") as out:
+            out.write("+")
+
+    def _add(self) -> None:
+        self._name(self._pick(self._folders())).write_text("new")
+
+    def _delete(self) -> None:
+        self._pick(self._files()).unlink()
+
+    def _move_file(self) -> None:
+        self._pick(self._files()).rename(self._name(self._pick(self._folders())))
+
+    def _move_folder(self) -> None:
+        source, target = self._pick(self._folders()), self._name(self._pick(self._folders()))
+        if not target.is_relative_to(source):
+            source.rename(target)
+
+    def _add_folder(self) -> None:
+        folder = self._name(self._pick(self._folders()))
+        folder.mkdir()
+        (folder / "inner").mkdir()
+        (folder / "inner" / "f").write_text("deep")
+
+    def _delete_folder(self) -> None:
+        if len(self._folders()) > 10:
+            shutil.rmtree(self._pick(self._folders()))
+
+    def _link(self) -> None:
+        self._name(self._pick(self._folders())).symlink_to("nowhere")
+        source = self._pick(self._files())
+        os.link(source, self._name(self._pick(self._folders())))
+
+    def _chmod(self) -> None:
+        self._pick(self._files()).chmod(self._random.choice([0o600, 0o700]))
+
+    def _swap(self) -> None:
+        file = self._pick(self._files())
+        new = self._name(file.parent)
+        new.write_text("swapped in")
+        new.rename(file)
+
+
+@pytest.fixture
+def indexes(tmp_path: Path) -> Iterator[Indexes]:
+    indexes = Indexes(tmp_path / "indexes")
+    yield indexes
+    indexes.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_who_watches_finds_the_same_as_who_looks_everywhere(
+    tmp_path: Path, indexes: Indexes, seed: int
+) -> None:
+    project = Project(tmp_path / "workspace", seed)
+    with opened(project.top) as fd:
+        indexes.look("sb-x", fd, FREE, restless=False)
+        for _ in range(40):
+            before = tree_of(project.top)
+            indexes.mark("sb-x")
+            for _ in range(project._random.randrange(4)):
+                project.act()
+
+            found = indexes.look("sb-x", fd, FREE, restless=False)
+
+            assert found.tree == tree_of(project.top)
+            assert bool(indexes.changes("sb-x")) == (found.tree != before)
+    assert indexes._watches.is_watching("sb-x")
+
+
+def test_a_watched_workspace_that_did_not_change_is_not_listed(tmp_path: Path, indexes: Indexes) -> None:
+    project = Project(tmp_path / "workspace", 1)
+    with opened(project.top) as fd:
+        indexes.look("sb-x", fd, FREE, restless=False)
+        tree = indexes.look("sb-x", fd, FREE, restless=False).tree
+    with opened(tmp_path) as elsewhere:  # where none of its folders could be found
+        assert indexes.look("sb-x", elsewhere, FREE, restless=False).tree == tree
+
+
+def test_changes_are_told_from_the_mark_on_whoever_looked_in_between(
+    tmp_path: Path, indexes: Indexes
+) -> None:
+    project = Project(tmp_path / "workspace", 1)
+    with opened(project.top) as fd:
+        indexes.look("sb-x", fd, WHOLE, restless=False)
+        indexes.mark("sb-x")
+        (project.top / "one").write_text("1")
+        indexes.look("sb-x", fd, WHOLE, restless=True)
+        (project.top / "one").unlink()
+        (project.top / "two").write_text("2")
+        indexes.look("sb-x", fd, WHOLE, restless=False)
+
+    assert [change.path for change in indexes.changes("sb-x")] == [b"two"]
+
+
+def test_a_look_that_could_not_read_enough_forgets_no_change(tmp_path: Path, indexes: Indexes) -> None:
+    project = Project(tmp_path / "workspace", 1)
+    with opened(project.top) as fd:
+        indexes.look("sb-x", fd, WHOLE, restless=False)
+        (project.top / "big").write_bytes(b"b" * (QUICK.most_bytes + 1))
+        with pytest.raises(TooMuch):
+            indexes.look("sb-x", fd, QUICK, restless=False)
+
+        found = indexes.look("sb-x", fd, WHOLE, restless=False)
+
+    assert found.tree == tree_of(project.top)
+
+
+def test_an_index_survives_the_end_of_the_server(tmp_path: Path) -> None:
+    project = Project(tmp_path / "workspace", 1)
+    first = Indexes(tmp_path / "indexes")
+    with opened(project.top) as fd:
+        _settle()
+        tree = first.look("sb-x", fd, WHOLE, restless=False).tree
+        first.close()
+        second = Indexes(tmp_path / "indexes")
+        found = second.look("sb-x", fd, Reading(0, leaves_rest=False), restless=False)
+        second.close()
+
+    assert (found.tree, found.changes) == (tree, ())
+
+
+def test_indexes_beyond_the_bound_go_to_disk(
+    tmp_path: Path, indexes: Indexes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexes_module, "_MOST_ENTRIES", 400)
+    projects = [Project(tmp_path / f"w{number}", number) for number in range(3)]
+    for number, project in enumerate(projects):
+        with opened(project.top) as fd:
+            indexes.look(f"sb-{number}", fd, WHOLE, restless=False)
+
+    # The last one is in use, and the one before fits beside it when it begins.
+    assert [path.name for path in (tmp_path / "indexes").iterdir()] == ["sb-0"]
