@@ -291,16 +291,27 @@ async def test_a_number_is_never_used_twice(ledger: Ledger, url: str, tmp_path: 
 
 
 async def test_an_amendment_changes_what_it_names(ledger: Ledger, sandbox: Sandbox) -> None:
-    limits = replace(LIMITS, cpus=0.5)
-    changes = {"name": "n", "ttl_s": 10.0, "idle_s": 5.0, "limits": limits, "metadata": {"a": "b"}}
+    changes: dict[str, Any] = {"name": "n", "ttl_s": 10.0, "idle_s": 5.0, "metadata": {"a": "b"}}
 
-    amended = await ledger.amend(sandbox, changes)
+    amended = await ledger.amend(sandbox, {**changes, "limits": {"cpus": 0.5}})
 
-    assert amended == replace(sandbox, **changes)  # type: ignore[arg-type]
+    assert amended == replace(sandbox, **changes, limits=replace(LIMITS, cpus=0.5))
     assert await ledger.sandbox(sandbox.id, "acme") == amended
     assert await ledger.next_expiry() == NOW + 5
     last = (await history(ledger, sandbox.id))[-1]
-    assert (last.kind, last.detail) == ("amend", {"changed": sorted(changes)})
+    assert (last.kind, last.detail) == ("amend", {"changed": sorted([*changes, "limits"])})
+
+
+async def test_of_the_limits_only_those_named_change_however_old_the_sandbox_in_hand_is(
+    ledger: Ledger, sandbox: Sandbox
+) -> None:
+    await asyncio.gather(
+        ledger.amend(sandbox, {"limits": {"cpus": 0.5}}),
+        ledger.amend(sandbox, {"limits": {"processes": 7}}),
+        ledger.amend(sandbox, {"limits": {}}),
+    )
+
+    assert (await ledger.sandbox(sandbox.id, "acme")).limits == replace(LIMITS, cpus=0.5, processes=7)
 
 
 async def test_an_amendment_may_clear_and_one_that_changes_nothing_leaves_no_trace(

@@ -113,6 +113,7 @@ class Ledger:
     async def amend(self, sandbox: Sandbox, changes: Mapping[str, Any]) -> Sandbox:
         """Change `name`, `ttl_s`, `idle_s`, `limits` or `metadata` of a live sandbox; return it as it is now.
 
+        Of `limits` only those named change: two who change different ones at once both get their way.
         `Conflict` if it has ended, or if another live sandbox has the name.
         """
         at = time.time()

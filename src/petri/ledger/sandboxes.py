@@ -147,13 +147,20 @@ def amend(connection: Connection, sandbox_id: str, changes: Mapping[str, Any], a
     current = _current(connection, sandbox_id, lock=True)
     if current.state not in LIVE:
         raise Conflict(f"the sandbox is {current.state}: it cannot be changed any more")
-    wanted = replace(current, **changes)
+    wanted = replace(current, **_merged(current, changes))
     changed = sorted(name for name in changes if getattr(wanted, name) != getattr(current, name))
     if not changed:
         return current
     amended = _store(connection, wanted, changed)
     events.add(connection, [Happening(sandbox_id, at, "amend", {"changed": changed})])
     return amended
+
+
+def _merged(current: Sandbox, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `changes` with those limits that they do not name as they are in this very transaction."""
+    if "limits" not in changes:
+        return dict(changes)
+    return {**changes, "limits": replace(current.limits, **changes["limits"])}
 
 
 def touch_live(connection: Connection, sandbox_id: str, at: float) -> None:
