@@ -441,6 +441,7 @@ class EventAnswer(Answer):
     """One row of a sandbox's history."""
 
     number: int
+    """Counts up from 1 over this history."""
     at: str
     kind: str
     run_id: str | None

@@ -17,7 +17,7 @@ class HistoryRow:
     """Something that happened, and when."""
 
     number: int
-    """Counts up over the whole ledger."""
+    """Counts up from 1 over one history; a number over all of them would tell how busy others are."""
     at: float
     kind: str
     """`create`, `amend` and the sandbox's events; `run.queue` and the run's events as `run.…`; or a note."""
@@ -49,16 +49,16 @@ def add(connection: Connection, happenings: Sequence[Happening]) -> None:
 def page(connection: Connection, sandbox_id: str, limit: int, cursor: str | None) -> Page[HistoryRow]:
     """Return the history of a sandbox and of its runs, oldest first."""
     wanted = select(events).where(events.c.sandbox_id == rows.text(sandbox_id)).order_by(events.c.number)
-    if cursor is not None:
-        wanted = wanted.where(events.c.number > pages.read_cursor(cursor, _HISTORY))
-    return pages.fetch(connection, wanted, _HISTORY, limit)
+    # Rows are added at the end and never removed: how many came before is a place that does not move.
+    before = 0 if cursor is None else pages.read_count(cursor, events.name)
+    wanted = wanted.offset(before).limit(pages.at_least_one(limit) + 1)
+    found = connection.execute(wanted).mappings().all()
+    shown = [_to_history(row, before + place) for place, row in enumerate(found[:limit], 1)]
+    return Page(shown, pages.cursor_of(events.name, before + limit) if len(found) > limit else None)
 
 
-def _to_history(row: rows.Row) -> HistoryRow:
-    return HistoryRow(row["number"], row["at"], row["kind"], row["run_id"], row["detail"])
-
-
-_HISTORY = pages.Kind("event", _to_history)
+def _to_history(row: rows.Row, number: int) -> HistoryRow:
+    return HistoryRow(number, row["at"], row["kind"], row["run_id"], row["detail"])
 
 
 def _of_happening(happening: Happening) -> rows.Values:

@@ -26,11 +26,12 @@ class Ending:
 
 NO_ENDING = Ending()
 
-_KIND = pages.Kind("run", rows.to_run)
+_KIND = pages.Kind(runs.c.id, rows.to_run)
 
 # ---------------------------------------------------------------------------------------------- asking
 
-_BY_ID = select(runs).where(runs.c.id == bindparam("id"))
+_THEIRS = select(runs).where(runs.c.id == bindparam("id"), runs.c.tenant == bindparam("tenant"))
+"""Somebody else's is not found the way one that never was is not found: the same steps, the same answer."""
 _UNFINISHED = (
     select(runs)
     .where(runs.c.state.in_(sorted(state.value for state in RUN_UNFINISHED)))
@@ -41,17 +42,19 @@ _COUNT = select(runs.c.state, func.count()).group_by(runs.c.state)
 
 def find(connection: Connection, run_id: str, tenant: str) -> Run:
     """Return a run; another tenant's is as good as none."""
-    row = connection.execute(_BY_ID, {"id": rows.text(run_id)}).mappings().one_or_none()
-    if row is None or row["tenant"] != tenant:
+    wanted = rows.storable({"id": run_id, "tenant": tenant})
+    row = connection.execute(_THEIRS, wanted).mappings().one_or_none()
+    if row is None:
         raise _no_such(run_id)
     return rows.to_run(row)
 
 
 def page(connection: Connection, sandbox_id: str, limit: int, cursor: str | None) -> Page[Run]:
     """Return a sandbox's runs, newest first."""
-    wanted = select(runs).where(runs.c.sandbox_id == rows.text(sandbox_id)).order_by(runs.c.number.desc())
+    here = runs.c.sandbox_id == rows.text(sandbox_id)
+    wanted = select(runs).where(here).order_by(runs.c.number.desc())
     if cursor is not None:
-        wanted = wanted.where(runs.c.number < pages.read_cursor(cursor, _KIND))
+        wanted = wanted.where(runs.c.number < pages.read_cursor(connection, cursor, _KIND, here))
     return pages.fetch(connection, wanted, _KIND, limit)
 
 
