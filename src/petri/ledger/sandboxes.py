@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, bindparam, delete, exists, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from petri.errors import Conflict, InvalidField, NotFound
+from petri.errors import Conflict, InvalidField, NotFound, OverQuota
 from petri.ledger import events, expiry, pages, rows
 from petri.ledger.events import Happening
 from petri.ledger.pages import Page
@@ -45,6 +45,11 @@ _UNFINISHED = (
     .order_by(sandboxes.c.number)
 )
 _COUNT = select(sandboxes.c.state, func.count()).group_by(sandboxes.c.state)
+_COUNT_THEIRS = _COUNT.where(sandboxes.c.tenant == bindparam("tenant"))
+_LIVE_BY_TENANT = select(sandboxes.c.tenant, func.count()).where(IS_LIVE).group_by(sandboxes.c.tenant)
+_LIVE_THEIRS = select(sandboxes.c.id, sandboxes.c.last_active_at).where(
+    sandboxes.c.tenant == bindparam("tenant"), IS_LIVE
+)
 
 
 def find(connection: Connection, sandbox_id: str, tenant: str) -> Sandbox:
@@ -92,10 +97,21 @@ def used_up(connection: Connection) -> list[Sandbox]:
     return [rows.to_sandbox(row) for row in connection.execute(wanted).mappings()]
 
 
-def count(connection: Connection) -> dict[State, int]:
-    """Return how many sandboxes are in each state."""
-    counted = {State(state): number for state, number in connection.execute(_COUNT)}
+def count(connection: Connection, tenant: str | None) -> dict[State, int]:
+    """Return how many sandboxes are in each state: a tenant's, or everybody's."""
+    wanted = _COUNT if tenant is None else _COUNT_THEIRS
+    counted = {State(state): number for state, number in connection.execute(wanted, {"tenant": tenant})}
     return {state: counted.get(state, 0) for state in State}
+
+
+def live_by_tenant(connection: Connection) -> dict[str, int]:
+    """Return how many live sandboxes each tenant has that has any."""
+    return {tenant: number for tenant, number in connection.execute(_LIVE_BY_TENANT)}
+
+
+def live(connection: Connection, tenant: str) -> dict[str, float]:
+    """Return the ids of a tenant's live sandboxes, and when each was last in use."""
+    return {id_: at for id_, at in connection.execute(_LIVE_THEIRS, {"tenant": rows.text(tenant)})}
 
 
 def _labelled(key: str, value: str) -> ColumnElement[bool]:
@@ -108,8 +124,10 @@ _ADD = insert(sandboxes).returning(sandboxes)
 _ADD_LABELS = insert(labels)
 
 
-def add(connection: Connection, sandbox: Sandbox) -> Sandbox:
-    """Write down a new sandbox and give it its number."""
+def add(connection: Connection, sandbox: Sandbox, most: int) -> Sandbox:
+    """Write down a new sandbox and give it its number, unless its tenant has `most` live ones (0: any)."""
+    if most:
+        _refuse_more_than(connection, sandbox.tenant, most)
     values = {**rows.of_sandbox(sandbox), "expires_at": expiry.expires_at(sandbox)}
     try:
         row = connection.execute(_ADD, values).mappings().one()
@@ -120,6 +138,16 @@ def add(connection: Connection, sandbox: Sandbox) -> Sandbox:
     created = Happening(added.id, added.created_at, "create", {"state": added.state.value})
     events.add(connection, [created])
     return added
+
+
+def _refuse_more_than(connection: Connection, tenant: str, most: int) -> None:
+    counted = count(connection, tenant)
+    have = sum(counted[state] for state in LIVE)
+    if have >= most:
+        raise OverQuota(
+            f"tenant {tenant} has {have} live sandboxes, and its quota `sandboxes` is {most}: "
+            "delete one first, or ask an administrator for more"
+        )
 
 
 def advance(connection: Connection, sandbox: Sandbox, happening: Happening) -> Sandbox:
