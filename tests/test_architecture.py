@@ -31,10 +31,11 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "api": frozenset({"operations", "workspace", "engine", "ledger", "model", "threads", "wire", "errors"}),
     "sdk": frozenset({"wire", "errors"}),
     "cli": frozenset({"sdk", "wire", "app", "errors"}),
+    "home": frozenset({"api", "operations", "ledger", "model", "wire", "settings", "errors"}),
     "app": frozenset(
         {
             *("api", "operations", "workspace", "transcript", "engine", "ledger", "model"),
-            *("wire", "settings", "logs", "errors"),
+            *("home", "wire", "settings", "logs", "errors"),
         }
     ),
     "petri": frozenset({"sdk"}),
@@ -50,15 +51,22 @@ BACK_DOORS: Mapping[tuple[str, str], str] = {
     ("api", "petri.operations.files"): "an operation is a file: this is its door",
     ("api", "petri.operations.health"): "an operation is a file: this is its door",
     ("api", "petri.operations.history"): "an operation is a file: this is its door",
+    ("api", "petri.operations.keys"): "an operation is a file: this is its door",
     ("api", "petri.operations.once"): "an operation is a file: this is its door",
+    ("api", "petri.operations.tenants"): "an operation is a file: this is its door",
     ("api", "petri.operations.command"): "`Ask`, what an exec is asked with",
     ("api", "petri.operations.languages"): "`Language`, to show it",
     ("app", "petri.engine.bubblewrap"): "the one who chooses the driver",
     ("app", "petri.operations.desk"): "makes the host, and the host has a desk",
+    ("app", "petri.operations.disk"): "makes the host, and has somebody keep an eye on tenants' disk",
+    ("app", "petri.operations.keys"): "has somebody write down now and then which keys are in use",
     ("app", "petri.operations.languages"): "makes the host, and the host has languages",
     ("app", "petri.operations.reap"): "recovers before the first request, and expires for ever",
     ("app", "petri.api.guard"): "`is_loopback`: one answer to who may call without a key",
     ("app", "petri.api.shapes"): "`petri doctor` shows layers as `/health` does",
+    ("home", "petri.api.shapes"): "without a server, keys and tenants look as they do with one",
+    ("home", "petri.operations.keys"): "an operation is a file: this is its door",
+    ("home", "petri.operations.tenants"): "an operation is a file: this is its door",
     ("engine", "petri.launcher.protocol"): "the two ends of one line must speak alike",
 }
 """Whoever enters another room otherwise than by its front door, and why."""

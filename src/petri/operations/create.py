@@ -44,7 +44,9 @@ async def create(host: Host, caller: Caller, wish: Wish) -> tuple[Sandbox, bool]
 
 
 async def _make(host: Host, new: Sandbox) -> Sandbox:
-    sandbox = await host.ledger.add_sandbox(new)
+    quotas = host.access.quotas(new.tenant)
+    await host.disk.refuse_full(new.tenant, quotas.disk_bytes)
+    sandbox = await host.ledger.add_sandbox(new, most=quotas.sandboxes)
     try:
         await in_own_thread(host.workspaces.create, sandbox.id, host.owner_of(sandbox))
         return await host.ledger.advance(sandbox, Event.CREATED)
