@@ -30,7 +30,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "operations": frozenset({"workspace", "transcript", "engine", "ledger", "model", "threads", "errors"}),
     "api": frozenset({"operations", "workspace", "engine", "ledger", "model", "threads", "wire", "errors"}),
     "sdk": frozenset({"wire", "errors"}),
-    "cli": frozenset({"sdk", "wire", "app", "errors"}),
+    "cli": frozenset({"sdk", "wire", "home", "app", "errors"}),
     "home": frozenset({"api", "operations", "ledger", "model", "wire", "settings", "errors"}),
     "app": frozenset(
         {
@@ -75,6 +75,7 @@ LAZY: Mapping[tuple[str, str], str] = {
     ("petri", "petri.sdk"): "the launcher imports this package too, and must stay small",
     ("petri.app", "uvloop"): "only a server needs it, and the doctor is in this file too",
     ("petri.cli.server", "petri.app"): "every other command does without the server",
+    ("petri.cli.access", "petri.home"): "needed where no server runs, and brings most of one",
     ("petri.cli.options", "petri.sdk"): "`petri --help` is there at once",
     ("petri.cli.live", "petri.sdk"): "`petri --help` is there at once",
     ("petri.cli.files", "tempfile"): "`petri --help` is there at once",
