@@ -42,9 +42,12 @@ def _describe(app: FastAPI) -> None:
     def openapi() -> dict[str, Any]:
         document = make()
         document["components"]["schemas"].setdefault("Problem", Problem.model_json_schema())
+        # Optional, since a server without keys asks for none; so `/docs` can show one.
+        document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         for path, methods in document["paths"].items():
             for method, described in methods.items():
                 if (scope := scope_for(method.upper(), path)) is not None:
+                    described["security"] = [{}, {"key": []}]
                     described["x-petri-scope"] = str(scope)
         return document
 
