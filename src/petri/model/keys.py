@@ -36,8 +36,10 @@ class Scope(StrEnum):
 
     def covers(self, needed: "Scope") -> bool:
         """Say whether a key of this scope may do what takes `needed`."""
-        order = list(Scope)
-        return order.index(self) >= order.index(needed)
+        return _RANK[self] >= _RANK[needed]
+
+
+_RANK = {scope: rank for rank, scope in enumerate(Scope)}
 
 
 @dataclass(frozen=True, slots=True)
