@@ -159,3 +159,19 @@ def descriptors(server: Server) -> int:
     """Return how many files the server holds open."""
     assert server.process is not None
     return len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
+
+
+def client_of(server: Server, key: str | None) -> httpx.Client:
+    """Return a client that shows `key`."""
+    client = server.client()
+    if key is not None:
+        client.headers["Authorization"] = f"Bearer {key}"
+    return client
+
+
+def make_key(admin: httpx.Client, name: str, **fields: Any) -> dict[str, Any]:
+    """Return a new key, with its text."""
+    made = admin.post("/v1/keys", json={"name": name, **fields})
+    assert made.status_code == 201, made.text
+    found: dict[str, Any] = made.json()
+    return found

@@ -230,6 +230,19 @@ def test_a_change_changes_what_it_names_and_null_clears(http: httpx.Client) -> N
     refused(http.patch(f"/v1/sandboxes/{sandbox}", json={"idle_s": 5}), 409)
 
 
+def test_two_who_change_different_limits_at_once_both_get_their_way(
+    http: httpx.Client, sandbox: str, pool: ThreadPoolExecutor
+) -> None:
+    def change(limit: str, value: int) -> int:
+        return http.patch(f"/v1/sandboxes/{sandbox}", json={"limits": {limit: value}}).status_code
+
+    for value in range(20, 30):
+        wanted = {"processes": value, "timeout_s": value, "memory_bytes": value << 20}
+        assert set(pool.map(change, wanted, wanted.values())) == {200}
+
+        assert show(http, sandbox)["limits"].items() >= wanted.items()
+
+
 def test_a_new_limit_counts_from_the_next_run_on(http: httpx.Client, sandbox: str) -> None:
     http.patch(f"/v1/sandboxes/{sandbox}", json={"limits": {"timeout_s": 0.3}})
 

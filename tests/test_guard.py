@@ -163,7 +163,7 @@ def test_a_run_on_record_names_the_key_and_nothing_ever_shows_it(locked: Server)
             sh(http, sandbox, "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null || true").count(KEY) == 0
         )
         shown = http.get(f"/v1/sandboxes/{sandbox}/runs").json()["runs"][0]
-        assert shown["key_name"] == "default"
+        assert shown["key_name"] == "environment"
     kept = [path for path in (locked.home / "petri").rglob("*") if path.is_file()]
     assert all(KEY.encode() not in path.read_bytes() for path in [*kept, locked.home / "server.log"])
 

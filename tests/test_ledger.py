@@ -13,6 +13,7 @@ import pytest
 
 from petri.errors import Conflict, InvalidField, NotFound, Unavailable
 from petri.ledger import Ending, HistoryRow, Ledger, SandboxQuery
+from petri.ledger.pages import cursor_of
 from petri.model import (
     ENDED_BECAUSE,
     LIFECYCLE,
@@ -291,16 +292,27 @@ async def test_a_number_is_never_used_twice(ledger: Ledger, url: str, tmp_path: 
 
 
 async def test_an_amendment_changes_what_it_names(ledger: Ledger, sandbox: Sandbox) -> None:
-    limits = replace(LIMITS, cpus=0.5)
-    changes = {"name": "n", "ttl_s": 10.0, "idle_s": 5.0, "limits": limits, "metadata": {"a": "b"}}
+    changes: dict[str, Any] = {"name": "n", "ttl_s": 10.0, "idle_s": 5.0, "metadata": {"a": "b"}}
 
-    amended = await ledger.amend(sandbox, changes)
+    amended = await ledger.amend(sandbox, {**changes, "limits": {"cpus": 0.5}})
 
-    assert amended == replace(sandbox, **changes)  # type: ignore[arg-type]
+    assert amended == replace(sandbox, **changes, limits=replace(LIMITS, cpus=0.5))
     assert await ledger.sandbox(sandbox.id, "acme") == amended
     assert await ledger.next_expiry() == NOW + 5
     last = (await history(ledger, sandbox.id))[-1]
-    assert (last.kind, last.detail) == ("amend", {"changed": sorted(changes)})
+    assert (last.kind, last.detail) == ("amend", {"changed": sorted([*changes, "limits"])})
+
+
+async def test_of_the_limits_only_those_named_change_however_old_the_sandbox_in_hand_is(
+    ledger: Ledger, sandbox: Sandbox
+) -> None:
+    await asyncio.gather(
+        ledger.amend(sandbox, {"limits": {"cpus": 0.5}}),
+        ledger.amend(sandbox, {"limits": {"processes": 7}}),
+        ledger.amend(sandbox, {"limits": {}}),
+    )
+
+    assert (await ledger.sandbox(sandbox.id, "acme")).limits == replace(LIMITS, cpus=0.5, processes=7)
 
 
 async def test_an_amendment_may_clear_and_one_that_changes_nothing_leaves_no_trace(
@@ -525,12 +537,51 @@ async def test_sandboxes_are_listed_by_tenant_state_and_metadata(ledger: Ledger)
     assert await listed(metadata={"colour": "re"}) == []
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "ü", "!!!!", "cnVuOjE=", "c2FuZGJveDotMQ==", "c2FuZGJveDox\n"])
+@pytest.mark.parametrize(
+    "cursor", ["", "x", "ü", "!!!!", "cnVuczox", "c2FuZGJveGVzOjE=", "c2FuZGJveGVzOg==", "c2FuZGJveGVzOjE=\n"]
+)
 async def test_a_cursor_that_is_not_ours_is_refused(ledger: Ledger, cursor: str) -> None:
     with pytest.raises(InvalidField) as refused:
         await ledger.sandboxes("acme", SandboxQuery(cursor=cursor))
 
     assert refused.value.field == "cursor"
+
+
+@pytest.mark.parametrize("mark", ["-1", "+1", "01", "1.0", "٣", str(2**63), "x"])
+async def test_a_cursor_of_the_history_that_is_not_ours_is_refused(
+    ledger: Ledger, sandbox: Sandbox, mark: str
+) -> None:
+    with pytest.raises(InvalidField) as refused:
+        await ledger.events(sandbox.id, limit=1, cursor=cursor_of("events", mark))
+
+    assert refused.value.field == "cursor"
+
+
+async def test_a_cursor_leads_to_nobody_else_s_rows(ledger: Ledger, sandbox: Sandbox) -> None:
+    theirs = [await ledger.add_sandbox(a_sandbox(tenant="other")) for _ in range(3)]
+    run = await ledger.add_run(a_run(theirs[0]), start=True)
+
+    for cursor in (cursor_of("sandboxes", theirs[1].id), cursor_of("sandboxes", "sb-none")):
+        with pytest.raises(InvalidField, match="not a cursor"):
+            await ledger.sandboxes("acme", SandboxQuery(cursor=cursor))
+    with pytest.raises(InvalidField, match="not a cursor"):
+        await ledger.runs(sandbox.id, limit=1, cursor=cursor_of("runs", run.id))
+    assert (await ledger.events(sandbox.id, limit=9, cursor=cursor_of("events", 2**40))).items == []
+
+
+async def test_neither_cursors_nor_history_count_what_others_do(ledger: Ledger) -> None:
+    async def seen() -> list[Any]:
+        mine = [await ledger.add_sandbox(a_sandbox(tenant="mine")) for _ in range(2)]
+        page = await ledger.sandboxes("mine", SandboxQuery(limit=1))
+        early = await ledger.events(mine[0].id, limit=1, cursor=None)
+        cursor = str(page.next_cursor).replace(cursor_of("sandboxes", mine[1].id), "MINE")
+        return [cursor, [row.number for row in await history(ledger, mine[0].id)], early.next_cursor]
+
+    before = await seen()
+    for _ in range(20):
+        await ledger.add_sandbox(a_sandbox(tenant="other"))
+
+    assert await seen() == before == ["MINE", [1], None]
 
 
 async def test_a_page_of_nothing_is_refused(ledger: Ledger) -> None:

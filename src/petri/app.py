@@ -1,7 +1,6 @@
 """The only file that knows every room: settings → Host → the ASGI app, and the process around it."""
 
 import asyncio
-import fcntl
 import gc
 import logging
 import os
@@ -20,11 +19,14 @@ from petri.api.guard import is_loopback
 from petri.api.shapes import layer_answer
 from petri.engine.bubblewrap import BubblewrapEngine, Setup
 from petri.errors import Invalid
+from petri.home import held, load_access
 from petri.ledger import Ledger
 from petri.logs import set_up_logs
 from petri.model import Limits, RunEvent
 from petri.operations import Host, Policy
 from petri.operations.desk import Desk
+from petri.operations.disk import Disk, measure_forever
+from petri.operations.keys import note_uses, note_uses_forever
 from petri.operations.languages import Languages
 from petri.operations.reap import expire_forever, recover
 from petri.settings import Settings, load
@@ -44,18 +46,33 @@ def serve() -> None:
     set_up_logs(settings.log_level)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each client and each cell takes some
-    if settings.api_key is None and not is_loopback(settings.host):
-        raise Invalid(
-            f"PETRI_HOST={settings.host} would let other machines run code here without a key; "
-            "set PETRI_API_KEY, or listen on 127.0.0.1"
-        )
     with (
-        _home(settings),
+        held(settings, "stop it, or set PETRI_HOME to another folder"),
+        _asking_for_a_key(settings),
         _listen(settings.host, settings.port) as listener,
         _one_error(),
         asyncio.Runner(loop_factory=_new_loop) as runner,
     ):
         runner.run(_serve(settings, listener))
+
+
+@contextmanager
+def _asking_for_a_key(settings: Settings) -> Iterator[None]:
+    """Refuse to let other machines in where there is no key. Looked up before anybody can knock."""
+    if not is_loopback(settings.host) and not asyncio.run(_has_a_key(settings)):
+        raise Invalid(
+            f"PETRI_HOST={settings.host} would let other machines run code here without a key; make one with "
+            "`petri keys create NAME --scope admin`, set PETRI_API_KEY, or listen on 127.0.0.1"
+        )
+    yield
+
+
+async def _has_a_key(settings: Settings) -> bool:
+    ledger = Ledger.open(settings.ledger)
+    try:
+        return (await load_access(ledger, settings)).opens_to_somebody
+    finally:
+        await ledger.close()
 
 
 def inspect_host() -> list[LayerAnswer]:
@@ -86,22 +103,31 @@ async def open_host(settings: Settings) -> AsyncIterator[Host]:
         await engine.start()
         async with asyncio.TaskGroup() as tasks:
             policy = _policy(settings)
+            desk = Desk(settings.max_runs, settings.max_queued_runs)
             host = Host(
                 ledger=ledger,
+                access=await load_access(ledger, settings),
                 workspaces=workspaces,
                 engines={engine.name: engine},
                 transcripts=Transcripts(settings.home / "runs", settings.kept_output_bytes),
-                desk=Desk(settings.max_runs, settings.max_queued_runs),
+                desk=desk,
+                disk=Disk(ledger, workspaces.measure, desk.is_busy),
                 languages=Languages(engine, workspaces, policy.uid_base, policy.limits),
                 policy=policy,
                 tasks=tasks,
             )
             await recover(host)
-            watching = tasks.create_task(_watch(host))
+            watching = [
+                tasks.create_task(_watch(host)),
+                tasks.create_task(note_uses_forever(ledger, host.access)),
+                tasks.create_task(measure_forever(host.disk, host.access)),
+            ]
             try:
                 yield host
             finally:
-                watching.cancel()
+                for watch in watching:
+                    watch.cancel()
+                await note_uses(ledger, host.access)
     finally:
         workspaces.stop()
         await engine.stop()
@@ -131,7 +157,7 @@ async def _watch(host: Host) -> None:
 
 async def _serve(settings: Settings, listener: socket.socket) -> None:
     async with open_host(settings) as host:
-        app = api.build(host, api_key=settings.api_key, max_body_bytes=settings.max_body_bytes)
+        app = api.build(host, max_body_bytes=settings.max_body_bytes)
         config = uvicorn.Config(
             app,
             http="httptools",
@@ -194,27 +220,6 @@ def _one_error() -> Iterator[None]:
         yield
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from group
-
-
-@contextmanager
-def _home(settings: Settings) -> Iterator[None]:
-    """Hold the home for ourselves: two servers on one ledger would end each other's runs."""
-    try:
-        settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(settings.home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise Invalid(f"PETRI_HOME={settings.home} cannot be used: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise Invalid(
-            f"another Petri server is using {settings.home}; stop it, or set PETRI_HOME to another folder"
-        ) from None
-    try:
-        yield
-    finally:
-        os.close(lock)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -6,6 +6,7 @@
     │   ├── InvalidField          well-formed, but one field cannot be: names it
     │   ├── Unauthorized          no key, or one nobody issued
     │   ├── Forbidden             a known caller who may not do this
+    │   ├── OverQuota             the tenant has as much as it may; something must go first
     │   ├── NotFound              no such sandbox, run or file
     │   ├── Conflict              right request, wrong moment
     │   ├── PreconditionFailed    `If-Match` names another version
@@ -66,6 +67,12 @@ class Forbidden(CallerError):
     """A known caller who may not do this."""
 
     code = "forbidden"
+
+
+class OverQuota(CallerError):
+    """The tenant has as much as it may. Waiting does not help: something must go first."""
+
+    code = "over_quota"
 
 
 class NotFound(CallerError):

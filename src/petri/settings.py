@@ -24,11 +24,11 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     host: str = "127.0.0.1"
-    """Address to listen on. Anything but loopback needs `PETRI_API_KEY`."""
+    """Address to listen on. Anything but loopback needs a key: `PETRI_API_KEY`, or `petri keys create`."""
     port: int = Field(default=8000, ge=0, le=65535)
     """Port to listen on; 0 takes a free one and prints it."""
     api_key: str | None = Field(default=None, min_length=16)
-    """The key callers must show, at least 16 characters. Without one, only this machine may call."""
+    """An `admin` key of tenant `default`, 16 characters or more. Without a key only this machine may call."""
     home: Path = Field(default_factory=lambda: Path.home() / ".petri")
     """Where the ledger, kept output and everything else of the server's own lies."""
     workspace_root: Path | None = None
@@ -57,6 +57,12 @@ class Settings(BaseModel):
     """Sandboxes that may run something at one time; one more is told to come back (429)."""
     max_queued_runs: int = Field(default=32, ge=0)
     """Runs that may wait for their turn in one sandbox; one more is told to come back (429)."""
+    tenant_sandboxes: int = Field(default=0, ge=0)
+    """Live sandboxes a tenant may have, when it has no quota of its own; 0 is as many as it likes."""
+    tenant_runs: int = Field(default=0, ge=0)
+    """Runs of a tenant, running and waiting, when it has no quota of its own; 0 is as many as it likes."""
+    tenant_disk_bytes: int = Field(default=0, ge=0)
+    """Disk a tenant's live sandboxes may take, when it has no quota of its own; 0 is as much as it likes."""
     answer_output_bytes: int = Field(default=_MIB, ge=1024)
     """Output of one stream in an answer: beyond it, the head and the tail are kept."""
     kept_output_bytes: int = Field(default=256 * _MIB, ge=1024)

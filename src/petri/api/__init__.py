@@ -10,8 +10,8 @@ from typing import Any
 from fastapi import FastAPI
 
 from petri import __version__
-from petri.api import exec, files, problems, runs, sandboxes, service
-from petri.api.guard import Guard
+from petri.api import exec, files, keys, problems, runs, sandboxes, service, tenants
+from petri.api.guard import Guard, scope_for
 from petri.operations import Host
 from petri.wire import Problem
 
@@ -20,28 +20,35 @@ _ABOUT = (
 )
 
 
-def build(host: Host, *, api_key: str | None, max_body_bytes: int) -> FastAPI:
+def build(host: Host, *, max_body_bytes: int) -> FastAPI:
     """Return the HTTP application in front of `host`."""
     app = FastAPI(
         title="Petri", version=__version__, description=_ABOUT, redoc_url=None, redirect_slashes=False
     )
     app.state.host = host
     app.state.max_body_bytes = max_body_bytes
-    for room in (sandboxes, exec, files, runs, service):
+    for room in (sandboxes, exec, files, runs, keys, tenants, service):
         app.include_router(room.router)
     problems.install(app)
-    app.add_middleware(Guard, api_key=api_key)
+    app.add_middleware(Guard, access=host.access)
     _describe(app)
     return app
 
 
 def _describe(app: FastAPI) -> None:
-    """Put the shape of a problem into the OpenAPI document; every route refers to it."""
+    """Put into the OpenAPI document what every route has: the shape of a problem, the scope it takes."""
     make = app.openapi
 
     def openapi() -> dict[str, Any]:
         document = make()
         document["components"]["schemas"].setdefault("Problem", Problem.model_json_schema())
+        # Optional, since a server without keys asks for none; so `/docs` can show one.
+        document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        for path, methods in document["paths"].items():
+            for method, described in methods.items():
+                if (scope := scope_for(method.upper(), path)) is not None:
+                    described["security"] = [{}, {"key": []}]
+                    described["x-petri-scope"] = str(scope)
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]

@@ -62,6 +62,8 @@ async def _listed_path(
     return parse_qs(query.decode("latin-1"), errors="surrogateescape").get("path", [""])[-1]
 
 
+Limit = Annotated[int, Query(ge=1, le=200)]
+Cursor = Annotated[str | None, Query(max_length=200)]
 HostOf = Annotated[Host, Depends(_host)]
 CallerOf = Annotated[Caller, Depends(_caller)]
 MetadataOf = Annotated[dict[str, str], Depends(_metadata)]

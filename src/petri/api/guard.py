@@ -5,29 +5,42 @@ there too, directly or through a name it rebinds to 127.0.0.1. Browsers tell on 
 `Sec-Fetch-Site`, and by the `Host` they believe to be talking to.
 """
 
-import hashlib
-import hmac
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from petri import model
 from petri.api.problems import answer
 from petri.errors import Forbidden, PetriError, Unauthorized
-from petri.operations import Caller
+from petri.operations import ANYBODY, STRANGER, Access, Caller
 
 _EVERYBODY = frozenset({"/health", "/docs", "/openapi.json"})
 """What needs no key: whether the server is well, and how to talk to it."""
-TENANT = "default"
+_ADMINISTRATION = ("/v1/keys", "/v1/tenants")
+_LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def scope_for(method: str, path: str) -> model.Scope | None:
+    """Return the scope a key needs for a request; None if it needs no key.
+
+    By method and address, not by what each route declares: a route that forgets to is still closed to
+    those who may only look.
+    """
+    if path in _EVERYBODY:
+        return None
+    if any(path == place or path.startswith(f"{place}/") for place in _ADMINISTRATION):
+        return model.Scope.ADMIN
+    return model.Scope.READ if method in _LOOKING else model.Scope.RUN
 
 
 class Guard:
     """ASGI middleware that lets a request in, with its `Caller`, or answers it."""
 
-    def __init__(self, app: ASGIApp, api_key: str | None) -> None:
+    def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
-        self._key_hash = hashlib.sha256(api_key.encode()).digest() if api_key else None
+        self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check the request, then hand it on with headers every answer carries."""
@@ -35,21 +48,27 @@ class Guard:
             await self._app(scope, receive, send)
             return
         try:
-            scope["state"]["caller"] = self._caller(scope["path"], Headers(scope=scope))
+            scope["state"]["caller"] = self._caller(scope["method"], scope["path"], Headers(scope=scope))
         except PetriError as error:
             await answer(error)(scope, receive, _hardened(send))
         else:
             await self._app(scope, receive, _hardened(send))
 
-    def _caller(self, path: str, headers: Headers) -> Caller:
-        if self._key_hash is None:
+    def _caller(self, method: str, path: str, headers: Headers) -> Caller:
+        if self._access.is_open:
             _refuse_browsers(headers)
-            return Caller(TENANT)
-        if path in _EVERYBODY:
-            return Caller(TENANT)
-        if not hmac.compare_digest(hashlib.sha256(_shown(headers)).digest(), self._key_hash):
+            return ANYBODY
+        needed = scope_for(method, path)
+        if needed is None:
+            return STRANGER
+        caller = self._access.caller(_shown(headers))
+        if caller is None:
             raise Unauthorized("this server wants a key: send `Authorization: Bearer KEY` (PETRI_API_KEY)")
-        return Caller(TENANT, key_name="default")
+        if not caller.scope.covers(needed):
+            raise Forbidden(
+                f"this takes a key of scope `{needed}`; the key {caller.key_name} has `{caller.scope}`"
+            )
+        return caller
 
 
 def _shown(headers: Headers) -> bytes:

@@ -24,6 +24,7 @@ STATUS: Mapping[type[PetriError], int] = {
     errors.InvalidField: 422,
     errors.Unauthorized: 401,
     errors.Forbidden: 403,
+    errors.OverQuota: 403,
     errors.NotFound: 404,
     errors.Conflict: 409,
     errors.PreconditionFailed: 412,

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Response
 
 from petri.api.bodies import JsonRoute
-from petri.api.context import CallerOf, HostOf, MetadataOf
+from petri.api.context import CallerOf, Cursor, HostOf, Limit, MetadataOf
 from petri.api.problems import DOCUMENTED
 from petri.api.shapes import event_answer, run_answer, sandbox_answer, wish_of
 from petri.ledger import SandboxQuery
@@ -18,8 +18,6 @@ from petri.wire import CreateSandbox, EventList, PatchSandbox, RunList, SandboxA
 
 router = APIRouter(prefix="/v1/sandboxes", route_class=JsonRoute, responses=DOCUMENTED, tags=["sandboxes"])
 
-Limit = Annotated[int, Query(ge=1, le=200)]
-Cursor = Annotated[str | None, Query(max_length=200)]
 _NO_WISHES = CreateSandbox()
 _NO_CHANGES = PatchSandbox()
 StateName = Literal["creating", "ready", "deleting", "deleted"]

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 
 from petri import __version__
-from petri.api.context import HostOf
+from petri.api.context import CallerOf, HostOf
 from petri.api.problems import DOCUMENTED
 from petri.api.shapes import language_answer, layer_answer
 from petri.operations import health
@@ -33,9 +33,9 @@ async def list_languages(host: HostOf) -> Languages:
 
 
 @router.get("/v1/metrics")
-async def show_metrics(host: HostOf) -> Metrics:
-    """Count sandboxes and runs, by state."""
-    now = await health.activity(host)
+async def show_metrics(host: HostOf, caller: CallerOf) -> Metrics:
+    """Count sandboxes and runs, by state: the caller's tenant's, or everybody's for an `admin` key."""
+    now = await health.activity(host, caller)
     return Metrics(
         sandboxes={str(state): count for state, count in now.counts.sandboxes.items()},
         runs={str(state): count for state, count in now.counts.runs.items()},
@@ -46,9 +46,9 @@ async def show_metrics(host: HostOf) -> Metrics:
 
 
 @router.get("/metrics", response_class=Response, include_in_schema=False)
-async def show_prometheus(host: HostOf) -> Response:
+async def show_prometheus(host: HostOf, caller: CallerOf) -> Response:
     """Give the same counts to Prometheus."""
-    now = await health.activity(host)
+    now = await health.activity(host, caller)
     registry = CollectorRegistry()
     sandboxes = Gauge("petri_sandboxes", "Sandboxes by state", ["state"], registry=registry)
     runs = Gauge("petri_runs", "Runs since the ledger began, by state", ["state"], registry=registry)

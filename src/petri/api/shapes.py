@@ -2,15 +2,17 @@
 
 import base64
 import signal
+import time
 from datetime import UTC, datetime
 
 from petri.engine import Layer
 from petri.ledger import HistoryRow
-from petri.model import Asker, Kept, Limits, Run, Sandbox
+from petri.model import Asker, Kept, Key, Limits, Run, Sandbox
 from petri.operations.command import Ask
 from petri.operations.create import Wish
 from petri.operations.history import Told
 from petri.operations.languages import Language
+from petri.operations.tenants import Standing
 from petri.wire import (
     CreateSandbox,
     EntryAnswer,
@@ -18,12 +20,17 @@ from petri.wire import (
     ExecAnswer,
     ExecFields,
     KeptAnswer,
+    KeyAnswer,
     LanguageAnswer,
     LayerAnswer,
     LimitsAnswer,
     NetworkAnswer,
+    NewKey,
+    QuotasAnswer,
     RunAnswer,
     SandboxAnswer,
+    TenantAnswer,
+    TenantUsage,
     UsageAnswer,
 )
 from petri.workspace import Entry
@@ -100,6 +107,7 @@ def sandbox_answer(sandbox: Sandbox) -> SandboxAnswer:
         metadata=dict(sandbox.metadata),
         created_by=sandbox.asker.created_by,
         agent=sandbox.asker.agent,
+        key_name=sandbox.asker.key_name,
         tree=None,
         environment=None,
     )
@@ -208,6 +216,39 @@ def event_answer(row: HistoryRow) -> EventAnswer:
     """Return a row of the history."""
     return EventAnswer(
         number=row.number, at=timestamp(row.at), kind=row.kind, run_id=row.run_id, detail=dict(row.detail)
+    )
+
+
+def key_answer(key: Key) -> KeyAnswer:
+    """Return a key as an administrator sees it."""
+    state = "live" if key.opens(time.time()) else "expired" if key.revoked_at is None else "revoked"
+    return KeyAnswer(
+        id=key.id,
+        name=key.name,
+        tenant=key.tenant,
+        scope=key.scope,
+        state=state,
+        created_at=timestamp(key.created_at),
+        expires_at=_moment(key.expires_at),
+        last_used_at=_moment(key.last_used_at),
+        revoked_at=_moment(key.revoked_at),
+    )
+
+
+def new_key(key: Key, text: str) -> NewKey:
+    """Return a key with its text, this once."""
+    return NewKey(**key_answer(key).model_dump(), key=text)
+
+
+def tenant_answer(standing: Standing) -> TenantAnswer:
+    """Return a tenant with what it may have and what it has."""
+    tenant, quotas, use = standing.tenant, standing.quotas, standing.use
+    return TenantAnswer(
+        name=tenant.name,
+        created_at=timestamp(tenant.created_at),
+        quotas=QuotasAnswer(sandboxes=quotas.sandboxes, runs=quotas.runs, disk_bytes=quotas.disk_bytes),
+        own_quotas=sorted(tenant.own),
+        usage=TenantUsage(sandboxes=use.sandboxes, runs=use.runs, disk_bytes=use.disk_bytes),
     )
 
 

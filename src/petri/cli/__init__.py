@@ -2,7 +2,8 @@
 
 Nothing heavy is imported until a command runs, so that `petri --help` is there at once.
 
-Imported by: nobody. Imports: `petri.sdk`, `petri.errors`; `petri.app` for `serve` and `doctor` alone.
+Imported by: nobody. Imports: `petri.sdk`, `petri.errors`; `petri.app` for `serve` and `doctor` alone, and
+`petri.home` for `keys` and `tenants` where no server runs.
 """
 
 import os
@@ -12,6 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from petri import __version__
+from petri.cli.access import keys, tenants
 from petri.cli.files import cp
 from petri.cli.printing import plain
 from petri.cli.runs import exec_, logs, run, runs
@@ -69,5 +71,5 @@ def main() -> None:
     """
 
 
-for command in (serve, doctor, create, ls, show, rm, cp, exec_, run, runs, logs):
+for command in (serve, doctor, create, ls, show, rm, cp, exec_, run, runs, logs, keys, tenants):
     main.add_command(command)

@@ -17,11 +17,11 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 _BYTES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
-def connect() -> "Client":
+def connect(*, retries: int = 3) -> "Client":
     """Return a client for the server that the environment names."""
     from petri.sdk import Client  # on use: it brings httpx and pydantic, a quarter of a second
 
-    return Client()
+    return Client(retries=retries)
 
 
 def duration(text: str) -> float:

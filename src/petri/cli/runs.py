@@ -123,9 +123,9 @@ def runs(sandbox: str, limit: int, *, as_json: bool) -> None:
         print_json(found)
     else:
         print_table(
-            ("RUN", "STATE", "ENDED WITH", "TOOK", "ASKED", "WHAT"),
+            ("RUN", "STATE", "ENDED WITH", "TOOK", "ASKED", "KEY", "WHAT"),
             [
-                (r.run_id, r.state, _ending(r), duration(r.duration_ms), age(r.asked_at), r.said)
+                (r.run_id, r.state, _ending(r), duration(r.duration_ms), age(r.asked_at), r.key_name, r.said)
                 for r in found
             ],
         )

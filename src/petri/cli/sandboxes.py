@@ -128,4 +128,5 @@ def _fields(sandbox: "SandboxAnswer") -> list[tuple[str, object]]:
         ("metadata", ", ".join(f"{key}={value}" for key, value in sandbox.metadata.items())),
         ("created by", sandbox.created_by),
         ("agent", sandbox.agent),
+        ("key", sandbox.key_name),
     ]

@@ -6,7 +6,7 @@ Whatever is written is on the disk when the `await` returns. A caller who is can
 the answer, never half a transaction. Rows are never removed: deleting a sandbox is a state.
 
     tables.py, migrations/            what is kept, and how a file on disk comes to hold it
-    sandboxes.py, expiry.py, runs.py, events.py
+    sandboxes.py, expiry.py, runs.py, events.py, tenants.py, keys.py
                                       the questions and changes, by noun
     rows.py, pages.py, prepared.py    what those have in common
     writer.py, readers.py             the threads they happen in
@@ -22,16 +22,17 @@ from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 
-from petri.ledger import events, expiry, migrations, runs, sandboxes, sqlite
-from petri.ledger.events import Happening, HistoryRow
+from petri.ledger import events, expiry, keys, migrations, runs, sandboxes, sqlite, tenants
+from petri.ledger.events import Deed, Happening, HistoryRow
+from petri.ledger.keys import KeyQuery
 from petri.ledger.pages import Page
 from petri.ledger.readers import Readers
 from petri.ledger.runs import NO_ENDING, Ending
 from petri.ledger.sandboxes import SandboxQuery
 from petri.ledger.writer import Writer
-from petri.model import Event, Run, RunEvent, RunState, Sandbox, State
+from petri.model import Event, Key, Run, RunEvent, RunState, Sandbox, State, Tenant
 
-__all__ = ["Counts", "Ending", "HistoryRow", "Ledger", "Page", "SandboxQuery"]
+__all__ = ["Counts", "Deed", "Ending", "HistoryRow", "KeyQuery", "Ledger", "Page", "SandboxQuery"]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -82,12 +83,13 @@ class Ledger:
 
     # ---------------------------------------------------------------------------------------- sandboxes
 
-    async def add_sandbox(self, sandbox: Sandbox) -> Sandbox:
+    async def add_sandbox(self, sandbox: Sandbox, *, most: int = 0) -> Sandbox:
         """Write down a new sandbox; return it with its number, which no other ever had or will have.
 
-        `Conflict` if a live sandbox of the tenant has its name.
+        `Conflict` if a live sandbox of the tenant has its name, `OverQuota` if it has `most` live ones
+        already (0: any number will do): counting and writing are one transaction.
         """
-        return await self._writer.do(lambda connection: sandboxes.add(connection, sandbox))
+        return await self._writer.do(lambda connection: sandboxes.add(connection, sandbox, most))
 
     async def sandbox(self, sandbox_id: str, tenant: str) -> Sandbox:
         """Return a sandbox in whatever state; `NotFound` if it is not this tenant's."""
@@ -113,6 +115,7 @@ class Ledger:
     async def amend(self, sandbox: Sandbox, changes: Mapping[str, Any]) -> Sandbox:
         """Change `name`, `ttl_s`, `idle_s`, `limits` or `metadata` of a live sandbox; return it as it is now.
 
+        Of `limits` only those named change: two who change different ones at once both get their way.
         `Conflict` if it has ended, or if another live sandbox has the name.
         """
         at = time.time()
@@ -178,6 +181,56 @@ class Ledger:
         """Return the history of a sandbox and its runs, oldest first."""
         return await self._readers.do(lambda connection: events.page(connection, sandbox_id, limit, cursor))
 
-    async def counts(self) -> Counts:
-        """Return how many sandboxes and runs are in each state."""
-        return await self._readers.do(lambda c: Counts(sandboxes.count(c), runs.count(c)))
+    async def counts(self, tenant: str | None = None) -> Counts:
+        """Return how many sandboxes and runs are in each state: a tenant's, or everybody's."""
+        return await self._readers.do(lambda c: Counts(sandboxes.count(c, tenant), runs.count(c, tenant)))
+
+    # ----------------------------------------------------------------------------------- tenants and keys
+
+    async def tenants(self) -> list[Tenant]:
+        """Return every tenant, oldest first."""
+        return await self._readers.do(tenants.every)
+
+    async def tenant(self, name: str) -> Tenant:
+        """Return a tenant; `NotFound` if there is none of that name."""
+        return await self._readers.do(lambda connection: tenants.find(connection, name))
+
+    async def tenants_page(self, *, limit: int, cursor: str | None) -> Page[Tenant]:
+        """Return a page of tenants, oldest first."""
+        return await self._readers.do(lambda connection: tenants.page(connection, limit, cursor))
+
+    async def amend_tenant(self, name: str, changes: Mapping[str, int | None], deed: Deed) -> Tenant:
+        """Change quotas of a tenant, which is made if there is none; None is back to the operator's own."""
+        return await self._writer.do(lambda connection: tenants.amend(connection, name, changes, deed))
+
+    async def tenant_events(self, name: str, *, limit: int, cursor: str | None) -> Page[HistoryRow]:
+        """Return what happened to a tenant, its keys and its quotas, oldest first."""
+        return await self._readers.do(lambda connection: tenants.history(connection, name, limit, cursor))
+
+    async def live_by_tenant(self) -> Mapping[str, int]:
+        """Return how many live sandboxes each tenant has that has any."""
+        return await self._readers.do(sandboxes.live_by_tenant)
+
+    async def live(self, tenant: str) -> Mapping[str, float]:
+        """Return the ids of a tenant's live sandboxes, and when each was last in use."""
+        return await self._readers.do(lambda connection: sandboxes.live(connection, tenant))
+
+    async def add_key(self, key: Key, deed: Deed) -> Key:
+        """Write down a new key, and its tenant if that is new. `Conflict` if the tenant has that name."""
+        return await self._writer.do(lambda connection: keys.add(connection, key, deed))
+
+    async def revoke_key(self, key_id: str, deed: Deed) -> Key:
+        """Write down that a key opens nothing any more; `NotFound` if there is none."""
+        return await self._writer.do(lambda connection: keys.revoke(connection, key_id, deed))
+
+    async def keys(self, query: KeyQuery) -> Page[Key]:
+        """Return keys, newest first."""
+        return await self._readers.do(lambda connection: keys.page(connection, query))
+
+    async def held_keys(self) -> list[Key] | None:
+        """Return every key that was not revoked, or None if there never was a key at all."""
+        return await self._readers.do(lambda c: keys.held(c) if keys.any_ever(c) else None)
+
+    async def note_uses(self, uses: Mapping[str, float]) -> None:
+        """Write down when keys, by id, were last used."""
+        await self._writer.do(lambda connection: keys.note_uses(connection, uses))

@@ -1,10 +1,10 @@
-"""The history: one row for whatever happened to a sandbox or a run. Rows are added, never changed."""
+"""The history: a row for whatever happened to a sandbox, a run or a tenant. Rows are added, never changed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, Select, insert, select
 
 from petri.ledger import pages, rows
 from petri.ledger.pages import Page
@@ -17,13 +17,22 @@ class HistoryRow:
     """Something that happened, and when."""
 
     number: int
-    """Counts up over the whole ledger."""
+    """Counts up from 1 over one history; a number over all of them would tell how busy others are."""
     at: float
     kind: str
-    """`create`, `amend` and the sandbox's events; `run.queue` and the run's events as `run.…`; or a note."""
+    """`create`, `amend` and the sandbox's events; `run.queue` and the run's events as `run.…`; or a note.
+    Of a tenant: `tenant.create`, `tenant.amend`, `key.create`, `key.revoke`."""
     run_id: str | None
     detail: Mapping[str, Any]
     """Where a state was entered, it is here as `state`: the history alone tells the whole life."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """When somebody changes a tenant, its keys or its quotas, and who that is."""
+
+    at: float
+    by: Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,8 @@ class Happening:
 
 
 _ADD = Prepared(insert(events))
+_NAME = "events"
+"""What cursors call a history."""
 
 
 def add(connection: Connection, happenings: Sequence[Happening]) -> None:
@@ -48,17 +59,23 @@ def add(connection: Connection, happenings: Sequence[Happening]) -> None:
 
 def page(connection: Connection, sandbox_id: str, limit: int, cursor: str | None) -> Page[HistoryRow]:
     """Return the history of a sandbox and of its runs, oldest first."""
-    wanted = select(events).where(events.c.sandbox_id == rows.text(sandbox_id)).order_by(events.c.number)
-    if cursor is not None:
-        wanted = wanted.where(events.c.number > pages.read_cursor(cursor, _HISTORY))
-    return pages.fetch(connection, wanted, _HISTORY, limit)
+    theirs = select(events).where(events.c.sandbox_id == rows.text(sandbox_id))
+    return fetch(connection, theirs, limit, cursor)
 
 
-def _to_history(row: rows.Row) -> HistoryRow:
-    return HistoryRow(row["number"], row["at"], row["kind"], row["run_id"], row["detail"])
+def fetch(connection: Connection, wanted: Select[Any], limit: int, cursor: str | None) -> Page[HistoryRow]:
+    """Return a page of the history that `wanted` is the rows of, oldest first."""
+    # Rows are added at the end and never removed: how many came before is a place that does not move.
+    before = 0 if cursor is None else pages.read_count(cursor, _NAME)
+    wanted = wanted.order_by(wanted.selected_columns.number)
+    wanted = wanted.offset(before).limit(pages.at_least_one(limit) + 1)
+    found = connection.execute(wanted).mappings().all()
+    shown = [_to_history(row, before + place) for place, row in enumerate(found[:limit], 1)]
+    return Page(shown, pages.cursor_of(_NAME, before + limit) if len(found) > limit else None)
 
 
-_HISTORY = pages.Kind("event", _to_history)
+def _to_history(row: Mapping[Any, Any], number: int) -> HistoryRow:
+    return HistoryRow(number, row["at"], row["kind"], row.get("run_id"), row["detail"])
 
 
 def _of_happening(happening: Happening) -> rows.Values:

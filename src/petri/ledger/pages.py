@@ -1,7 +1,9 @@
 """Pages of a list, and the cursors between them.
 
 A cursor names the last row of a page, not how many rows came before it, so rows that are added while
-somebody reads are neither shown twice nor push others out.
+somebody reads are neither shown twice nor push others out. It names the row by its id, never by the number
+that counts over all tenants: from two of those one could tell how busy everybody else is. And it is looked
+up among the rows that are being listed, so that one made up, or somebody else's, is none.
 """
 
 import base64
@@ -9,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Connection, Select
+from sqlalchemy import Column, ColumnElement, Connection, Select, select
 
 from petri.errors import InvalidField
 from petri.ledger.rows import Row
@@ -31,36 +33,65 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """A kind of thing that comes in pages: its name in cursors, and how to make one of a row."""
+    """A kind of thing that comes in pages: the column that names one, and how to make one of a row."""
 
-    name: str
+    column: Column[str]
     make: Callable[[Row], T]
+
+    @property
+    def name(self) -> str:
+        """What cursors call it."""
+        return str(self.column.table.name)
 
 
 def fetch(connection: Connection, wanted: Select[Any], kind: Kind[T], limit: int) -> Page[T]:
     """Return the first `limit` of `wanted`, which are ordered by their `number`."""
-    if limit < 1:
-        raise InvalidField("limit", "must be at least 1")
-    found = connection.execute(wanted.limit(limit + 1)).mappings().all()
+    found = connection.execute(wanted.limit(at_least_one(limit) + 1)).mappings().all()
     shown = found[:limit]
     more = len(found) > limit
-    return Page([kind.make(row) for row in shown], _cursor(kind, shown[-1]["number"]) if more else None)
+    last = shown[-1][kind.column.name] if more else None
+    return Page([kind.make(row) for row in shown], None if last is None else cursor_of(kind.name, last))
 
 
-def read_cursor(cursor: str, kind: Kind[Any]) -> int:
-    """Return the number of the row that `cursor` stands for, or refuse one that is none of ours."""
-    try:
-        number = int(base64.urlsafe_b64decode(cursor.encode("ascii")).decode("ascii").rpartition(":")[2])
-    except ValueError:
-        raise _bad() from None
-    # The decoders above are lenient: what does not come out the way we write it is not ours.
-    if not 0 <= number <= _HIGHEST or _cursor(kind, number) != cursor:
+def read_cursor(connection: Connection, cursor: str, kind: Kind[Any], among: ColumnElement[bool]) -> int:
+    """Return the number of the row that `cursor` stands for, which must be `among` the rows listed."""
+    columns = kind.column.table.c
+    named = select(columns.number).where(kind.column == _mark(cursor, kind.name), among)
+    number: int | None = connection.execute(named).scalar_one_or_none()
+    if number is None:
         raise _bad()
     return number
 
 
-def _cursor(kind: Kind[Any], number: int) -> str:
-    return base64.urlsafe_b64encode(f"{kind.name}:{number}".encode("ascii")).decode("ascii")
+def read_count(cursor: str, name: str) -> int:
+    """Return the number that `cursor` holds, for lists that count their own rows."""
+    mark = _mark(cursor, name)
+    if not mark.isdecimal() or int(mark) > _HIGHEST or cursor_of(name, int(mark)) != cursor:
+        raise _bad()
+    return int(mark)
+
+
+def cursor_of(name: str, mark: str | int) -> str:
+    """Return the cursor that stands for the row of `mark` in the list `name`."""
+    return base64.urlsafe_b64encode(f"{name}:{mark}".encode()).decode("ascii")
+
+
+def at_least_one(limit: int) -> int:
+    """Return `limit`, if it lets anything through."""
+    if limit < 1:
+        raise InvalidField("limit", "must be at least 1")
+    return limit
+
+
+def _mark(cursor: str, name: str) -> str:
+    try:
+        mark = base64.urlsafe_b64decode(cursor.encode("ascii")).decode().partition(":")[2]
+    except ValueError:
+        raise _bad() from None
+    # The decoders above are lenient: what does not come out the way we write it is not ours.
+    if cursor_of(name, mark) != cursor:
+        raise _bad()
+    return mark
 
 
 def _bad() -> InvalidField:

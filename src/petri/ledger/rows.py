@@ -6,7 +6,20 @@ Text is made storable here: a lone surrogate, which no database holds as UTF-8, 
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from petri.model import Asker, Kept, Limits, Outcome, Run, RunState, Sandbox, State, Usage
+from petri.model import (
+    Asker,
+    Kept,
+    Key,
+    Limits,
+    Outcome,
+    Run,
+    RunState,
+    Sandbox,
+    Scope,
+    State,
+    Tenant,
+    Usage,
+)
 
 Values = dict[str, Any]
 
@@ -129,6 +142,43 @@ def to_run(row: Row) -> Run:
         stderr=_to_kept("stderr", row),
         failure=row["failure"],
     )
+
+
+def of_key(key: Key) -> Values:
+    """Return the columns of `key`."""
+    return storable(
+        {
+            "id": key.id,
+            "tenant": key.tenant,
+            "name": key.name,
+            "scope": key.scope.value,
+            "digest": key.digest,
+            "created_at": key.created_at,
+            "expires_at": key.expires_at,
+            "last_used_at": key.last_used_at,
+            "revoked_at": key.revoked_at,
+        }
+    )
+
+
+def to_key(row: Row) -> Key:
+    """Return the key that `row` holds."""
+    return Key(
+        id=row["id"],
+        name=row["name"],
+        tenant=row["tenant"],
+        scope=Scope(row["scope"]),
+        digest=row["digest"],
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+        last_used_at=row["last_used_at"],
+        revoked_at=row["revoked_at"],
+    )
+
+
+def to_tenant(row: Row) -> Tenant:
+    """Return the tenant that `row` holds."""
+    return Tenant(name=row["name"], created_at=row["created_at"], own=row["quotas"])
 
 
 def of_limits(limits: Limits) -> Values:

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, bindparam, delete, exists, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from petri.errors import Conflict, InvalidField, NotFound
+from petri.errors import Conflict, InvalidField, NotFound, OverQuota
 from petri.ledger import events, expiry, pages, rows
 from petri.ledger.events import Happening
 from petri.ledger.pages import Page
@@ -16,7 +16,7 @@ from petri.model import ENDED_BECAUSE, UNFINISHED, Event, Sandbox, State, after
 
 AMENDABLE = frozenset({"name", "ttl_s", "idle_s", "limits", "metadata"})
 
-_KIND = pages.Kind("sandbox", rows.to_sandbox)
+_KIND = pages.Kind(sandboxes.c.id, rows.to_sandbox)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,8 @@ class SandboxQuery:
 # ---------------------------------------------------------------------------------------------- asking
 
 _BY_ID = select(sandboxes).where(sandboxes.c.id == bindparam("id"))
+_THEIRS = _BY_ID.where(sandboxes.c.tenant == bindparam("tenant"))
+"""Somebody else's is not found the way one that never was is not found: the same steps, the same answer."""
 _BY_NAME = select(sandboxes).where(
     sandboxes.c.tenant == bindparam("tenant"), sandboxes.c.name == bindparam("name"), IS_LIVE
 )
@@ -43,14 +45,20 @@ _UNFINISHED = (
     .order_by(sandboxes.c.number)
 )
 _COUNT = select(sandboxes.c.state, func.count()).group_by(sandboxes.c.state)
+_COUNT_THEIRS = _COUNT.where(sandboxes.c.tenant == bindparam("tenant"))
+_LIVE_BY_TENANT = select(sandboxes.c.tenant, func.count()).where(IS_LIVE).group_by(sandboxes.c.tenant)
+_LIVE_THEIRS = select(sandboxes.c.id, sandboxes.c.last_active_at).where(
+    sandboxes.c.tenant == bindparam("tenant"), IS_LIVE
+)
 
 
 def find(connection: Connection, sandbox_id: str, tenant: str) -> Sandbox:
     """Return a sandbox in whatever state; another tenant's is as good as none."""
-    sandbox = _current(connection, sandbox_id)
-    if sandbox.tenant != tenant:
+    wanted = rows.storable({"id": sandbox_id, "tenant": tenant})
+    row = connection.execute(_THEIRS, wanted).mappings().one_or_none()
+    if row is None:
         raise _no_such(sandbox_id)
-    return sandbox
+    return rows.to_sandbox(row)
 
 
 def named(connection: Connection, name: str, tenant: str) -> Sandbox | None:
@@ -71,7 +79,8 @@ def page(connection: Connection, tenant: str, query: SandboxQuery) -> Page[Sandb
     for key, value in rows.storable(query.metadata).items():
         wanted = wanted.where(_labelled(key, value))
     if query.cursor is not None:
-        wanted = wanted.where(sandboxes.c.number < pages.read_cursor(query.cursor, _KIND))
+        last = pages.read_cursor(connection, query.cursor, _KIND, theirs)
+        wanted = wanted.where(sandboxes.c.number < last)
     return pages.fetch(connection, wanted, _KIND, query.limit)
 
 
@@ -88,10 +97,21 @@ def used_up(connection: Connection) -> list[Sandbox]:
     return [rows.to_sandbox(row) for row in connection.execute(wanted).mappings()]
 
 
-def count(connection: Connection) -> dict[State, int]:
-    """Return how many sandboxes are in each state."""
-    counted = {State(state): number for state, number in connection.execute(_COUNT)}
+def count(connection: Connection, tenant: str | None) -> dict[State, int]:
+    """Return how many sandboxes are in each state: a tenant's, or everybody's."""
+    wanted = _COUNT if tenant is None else _COUNT_THEIRS
+    counted = {State(state): number for state, number in connection.execute(wanted, {"tenant": tenant})}
     return {state: counted.get(state, 0) for state in State}
+
+
+def live_by_tenant(connection: Connection) -> dict[str, int]:
+    """Return how many live sandboxes each tenant has that has any."""
+    return {tenant: number for tenant, number in connection.execute(_LIVE_BY_TENANT)}
+
+
+def live(connection: Connection, tenant: str) -> dict[str, float]:
+    """Return the ids of a tenant's live sandboxes, and when each was last in use."""
+    return {id_: at for id_, at in connection.execute(_LIVE_THEIRS, {"tenant": rows.text(tenant)})}
 
 
 def _labelled(key: str, value: str) -> ColumnElement[bool]:
@@ -104,8 +124,10 @@ _ADD = insert(sandboxes).returning(sandboxes)
 _ADD_LABELS = insert(labels)
 
 
-def add(connection: Connection, sandbox: Sandbox) -> Sandbox:
-    """Write down a new sandbox and give it its number."""
+def add(connection: Connection, sandbox: Sandbox, most: int) -> Sandbox:
+    """Write down a new sandbox and give it its number, unless its tenant has `most` live ones (0: any)."""
+    if most:
+        _refuse_more_than(connection, sandbox.tenant, most)
     values = {**rows.of_sandbox(sandbox), "expires_at": expiry.expires_at(sandbox)}
     try:
         row = connection.execute(_ADD, values).mappings().one()
@@ -116,6 +138,16 @@ def add(connection: Connection, sandbox: Sandbox) -> Sandbox:
     created = Happening(added.id, added.created_at, "create", {"state": added.state.value})
     events.add(connection, [created])
     return added
+
+
+def _refuse_more_than(connection: Connection, tenant: str, most: int) -> None:
+    counted = count(connection, tenant)
+    have = sum(counted[state] for state in LIVE)
+    if have >= most:
+        raise OverQuota(
+            f"tenant {tenant} has {have} live sandboxes, and its quota `sandboxes` is {most}: "
+            "delete one first, or ask an administrator for more"
+        )
 
 
 def advance(connection: Connection, sandbox: Sandbox, happening: Happening) -> Sandbox:
@@ -147,13 +179,20 @@ def amend(connection: Connection, sandbox_id: str, changes: Mapping[str, Any], a
     current = _current(connection, sandbox_id, lock=True)
     if current.state not in LIVE:
         raise Conflict(f"the sandbox is {current.state}: it cannot be changed any more")
-    wanted = replace(current, **changes)
+    wanted = replace(current, **_merged(current, changes))
     changed = sorted(name for name in changes if getattr(wanted, name) != getattr(current, name))
     if not changed:
         return current
     amended = _store(connection, wanted, changed)
     events.add(connection, [Happening(sandbox_id, at, "amend", {"changed": changed})])
     return amended
+
+
+def _merged(current: Sandbox, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `changes` with those limits that they do not name as they are in this very transaction."""
+    if "limits" not in changes:
+        return dict(changes)
+    return {**changes, "limits": replace(current.limits, **changes["limits"])}
 
 
 def touch_live(connection: Connection, sandbox_id: str, at: float) -> None:

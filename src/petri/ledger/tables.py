@@ -13,6 +13,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -130,7 +131,7 @@ runs = Table(
     Column("failure", Text),
 )
 Index("ix_runs_sandbox_id_number", runs.c.sandbox_id, runs.c.number)
-Index("ix_runs_state", runs.c.state)
+Index("ix_runs_state_tenant", runs.c.state, runs.c.tenant)
 
 events = Table(
     "events",
@@ -143,3 +144,47 @@ events = Table(
     Column("detail", JSON, nullable=False),
 )
 Index("ix_events_sandbox_id_number", events.c.sandbox_id, events.c.number)
+
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("number", _NUMBER, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("created_at", Double, nullable=False),
+    Column("quotas", JSON, nullable=False),
+)
+"""`quotas` holds only those that are the tenant's own."""
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("number", _NUMBER, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("tenant", Text, ForeignKey("tenants.name"), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double),
+    Column("last_used_at", Double),
+    Column("revoked_at", Double),
+)
+Index(
+    "uq_keys_name",
+    keys.c.tenant,
+    keys.c.name,
+    unique=True,
+    sqlite_where=keys.c.revoked_at.is_(None),
+)
+
+tenant_events = Table(
+    "tenant_events",
+    metadata,
+    Column("number", _NUMBER, primary_key=True),
+    Column("tenant", Text, ForeignKey("tenants.name"), nullable=False),
+    Column("at", Double, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("detail", JSON, nullable=False),
+)
+"""What happened to a tenant, its keys and its quotas, and who did it."""
+Index("ix_tenant_events_tenant_number", tenant_events.c.tenant, tenant_events.c.number)

@@ -15,18 +15,14 @@ from petri.engine import Engine, Leash, Place
 from petri.errors import InvalidField
 from petri.ledger import Ledger
 from petri.model import Limits, Run, RunEvent, Sandbox
+from petri.operations.access import ANYBODY, AT_HOME, STRANGER, Access, Caller
 from petri.operations.desk import Desk
+from petri.operations.disk import Disk
 from petri.operations.languages import Languages
 from petri.transcript import Transcript, Transcripts
 from petri.workspace import Workspaces
 
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who is asking, as far as the server itself knows."""
-
-    tenant: str
-    key_name: str | None = None
+__all__ = ["ANYBODY", "AT_HOME", "STRANGER", "Access", "Caller", "Host", "LiveRun", "Policy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +64,13 @@ class Host:
     """Everything an operation may touch."""
 
     ledger: Ledger
+    access: Access
     workspaces: Workspaces
     engines: Mapping[str, Engine]
     """By name; the first is the default."""
     transcripts: Transcripts
     desk: Desk
+    disk: Disk
     languages: Languages
     policy: Policy
     tasks: asyncio.TaskGroup

@@ -4,12 +4,11 @@ from typing import Any
 
 from petri.model import Sandbox
 from petri.operations import Caller, Host
-from petri.operations.create import decide_limits
+from petri.operations.create import refuse_too_large
 
 
 async def amend(host: Host, caller: Caller, sandbox_id: str, changes: dict[str, Any]) -> Sandbox:
     """Return the sandbox with `changes` (`name`, `ttl_s`, `idle_s`, `limits`, `metadata`) made."""
     sandbox = await host.ledger.sandbox(sandbox_id, caller.tenant)
-    if "limits" in changes:
-        changes = {**changes, "limits": decide_limits(host, sandbox.limits, changes["limits"])}
+    refuse_too_large(host, changes.get("limits", {}))
     return await host.ledger.amend(sandbox, changes) if changes else sandbox

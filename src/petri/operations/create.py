@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from petri.errors import InvalidField
@@ -31,7 +32,7 @@ async def create(host: Host, caller: Caller, wish: Wish) -> tuple[Sandbox, bool]
     """Return a ready sandbox, and whether it is new: a name in use gives back the sandbox that has it."""
     await host.languages.check(wish.language)
     engine = host.engine_for(wish.engine).name
-    limits = decide_limits(host, host.policy.limits, wish.limits)
+    limits = _decide_limits(host, wish.limits)
     new = _new_sandbox(caller, wish, engine, limits)
     if new.name is None:
         return await _make(host, new), True
@@ -43,7 +44,9 @@ async def create(host: Host, caller: Caller, wish: Wish) -> tuple[Sandbox, bool]
 
 
 async def _make(host: Host, new: Sandbox) -> Sandbox:
-    sandbox = await host.ledger.add_sandbox(new)
+    quotas = host.access.quotas(new.tenant)
+    await host.disk.refuse_full(new.tenant, quotas.disk_bytes)
+    sandbox = await host.ledger.add_sandbox(new, most=quotas.sandboxes)
     try:
         await in_own_thread(host.workspaces.create, sandbox.id, host.owner_of(sandbox))
         return await host.ledger.advance(sandbox, Event.CREATED)
@@ -52,19 +55,25 @@ async def _make(host: Host, new: Sandbox) -> Sandbox:
         raise
 
 
-def decide_limits(host: Host, base: Limits, asked: dict[str, float]) -> Limits:
-    """Return `base` with what was asked for, or say which limit is larger than the operator allows."""
-    most = host.policy.most
-    for name, value in asked.items():
-        ceiling = getattr(most, name)
-        if value > ceiling:
-            raise InvalidField(f"limits.{name}", f"{name} may be {ceiling:g} at most here, not {value:g}")
+def _decide_limits(host: Host, asked: dict[str, float]) -> Limits:
+    """Return what was asked for, and the server's own limits where nothing was."""
+    refuse_too_large(host, asked)
+    base = host.policy.limits
     return Limits(
         cpus=float(asked.get("cpus", base.cpus)),
         memory_bytes=int(asked.get("memory_bytes", base.memory_bytes)),
         processes=int(asked.get("processes", base.processes)),
         timeout_s=float(asked.get("timeout_s", base.timeout_s)),
     )
+
+
+def refuse_too_large(host: Host, asked: Mapping[str, float]) -> None:
+    """Say which limit is larger than the operator allows, if one is."""
+    most = host.policy.most
+    for name, value in asked.items():
+        ceiling = getattr(most, name)
+        if value > ceiling:
+            raise InvalidField(f"limits.{name}", f"{name} may be {ceiling:g} at most here, not {value:g}")
 
 
 def _new_sandbox(caller: Caller, wish: Wish, engine: str, limits: Limits) -> Sandbox:

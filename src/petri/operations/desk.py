@@ -1,10 +1,27 @@
-"""Turns: one run at a time in a sandbox, a bounded number of sandboxes at a time, nobody waits unseen."""
+"""Turns: one run at a time in a sandbox, a bounded number of sandboxes at a time, nobody waits unseen.
+
+Where several tenants share the host, none can take every place: beyond its first, a tenant gets one more
+only while more are free than it holds. A single busy tenant so leaves half of them free, two leave a third,
+and whoever comes with nothing running finds a place.
+"""
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
+from dataclasses import dataclass
 from types import TracebackType
 
 from petri.errors import Busy
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one tenant may have of the turns."""
+
+    tenant: str
+    most_runs: int = 0
+    """Its quota of runs, running and waiting; 0 is as many as it likes."""
+    is_alone: bool = True
+    """Whether there is no other tenant to leave places for."""
 
 
 class Desk:
@@ -15,58 +32,91 @@ class Desk:
         self._max_waiting = max_waiting
         self._lines: dict[str, deque[asyncio.Future[None]]] = {}
         """Who waits in each active sandbox; an empty line means that one runs and nobody waits."""
+        self._places: Counter[str] = Counter()
+        """How many sandboxes each tenant has active."""
+        self._runs: Counter[str] = Counter()
+        """How many runs of each tenant run or wait."""
 
-    @property
-    def running(self) -> int:
-        """How many sandboxes run something now."""
-        return len(self._lines)
+    def running(self, tenant: str | None = None) -> int:
+        """Return how many sandboxes run something now: a tenant's, or everybody's."""
+        return len(self._lines) if tenant is None else self._places[tenant]
 
-    @property
-    def waiting(self) -> int:
-        """How many runs wait for their turn."""
-        return sum(len(line) for line in self._lines.values())
+    def waiting(self, tenant: str | None = None) -> int:
+        """Return how many runs wait for their turn: a tenant's, or everybody's."""
+        return (self._runs.total() if tenant is None else self._runs[tenant]) - self.running(tenant)
+
+    def runs(self, tenant: str) -> int:
+        """Return how many of a tenant's runs run or wait."""
+        return self._runs[tenant]
 
     def is_busy(self, sandbox_id: str) -> bool:
         """Say whether something runs in that sandbox."""
         return sandbox_id in self._lines
 
-    def take(self, sandbox_id: str) -> "Turn":
+    def take(self, sandbox_id: str, share: Share) -> "Turn":
         """Return a turn, which may have to be waited for, or raise `Busy` at once."""
         line = self._lines.get(sandbox_id)
+        self._refuse_over_quota(share)
         if line is None:
-            if len(self._lines) >= self._max_active:
-                raise Busy(
-                    f"{self._max_active} sandboxes are running something, which is as many as may here "
-                    "(PETRI_MAX_RUNS); try again shortly"
-                )
+            self._refuse_without_place(share)
             self._lines[sandbox_id] = deque()
-            return Turn(self, sandbox_id, None)
+            self._places[share.tenant] += 1
+            ticket = None
+        else:
+            self._refuse_long_line(line)
+            ticket = asyncio.get_running_loop().create_future()
+            line.append(ticket)
+        self._runs[share.tenant] += 1
+        return Turn(self, sandbox_id, share.tenant, ticket)
+
+    def _refuse_over_quota(self, share: Share) -> None:
+        have = self._runs[share.tenant]
+        if share.most_runs and have >= share.most_runs:
+            raise Busy(
+                f"tenant {share.tenant} has {have} runs running or waiting, and its quota `runs` is "
+                f"{share.most_runs}; try again when one has ended"
+            )
+
+    def _refuse_without_place(self, share: Share) -> None:
+        free, held = self._max_active - len(self._lines), self._places[share.tenant]
+        if free < 1:
+            raise Busy(
+                f"{self._max_active} sandboxes are running something, which is as many as may here "
+                "(PETRI_MAX_RUNS); try again shortly"
+            )
+        if held and not share.is_alone and held >= free:
+            raise Busy(
+                f"tenant {share.tenant} runs something in {held} sandboxes, and the {free} more that may be "
+                "active here (PETRI_MAX_RUNS) are kept for others; try again when one of them has ended"
+            )
+
+    def _refuse_long_line(self, line: deque[asyncio.Future[None]]) -> None:
         if len(line) >= self._max_waiting:
             raise Busy(
                 f"{len(line)} runs wait in this sandbox already, which is as many as may "
                 "(PETRI_MAX_QUEUED_RUNS); try again shortly"
             )
-        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line.append(ticket)
-        return Turn(self, sandbox_id, ticket)
 
-    def pass_on(self, sandbox_id: str, ticket: asyncio.Future[None] | None) -> None:
+    def pass_on(self, sandbox_id: str, tenant: str, ticket: asyncio.Future[None] | None) -> None:
         """End a turn, or give up waiting for it; the next in line is called."""
         line = self._lines[sandbox_id]
+        self._runs[tenant] -= 1
         if ticket is not None and ticket in line:
             line.remove(ticket)
         elif line:
             line.popleft().set_result(None)
         else:
             del self._lines[sandbox_id]
+            self._places[tenant] -= 1
 
 
 class Turn:
     """One's turn in a sandbox. Leaving the block, by whatever way, passes it on."""
 
-    def __init__(self, desk: Desk, sandbox_id: str, ticket: asyncio.Future[None] | None) -> None:
+    def __init__(self, desk: Desk, sandbox_id: str, tenant: str, ticket: asyncio.Future[None] | None) -> None:
         self._desk = desk
         self._sandbox_id = sandbox_id
+        self._tenant = tenant
         self._ticket = ticket
 
     @property
@@ -85,4 +135,4 @@ class Turn:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._desk.pass_on(self._sandbox_id, self._ticket)
+        self._desk.pass_on(self._sandbox_id, self._tenant, self._ticket)

@@ -32,10 +32,11 @@ async def begin(host: Host, caller: Caller, sandbox_id: str, ask: Ask) -> LiveRu
     sandbox = await host.ledger.sandbox(sandbox_id, caller.tenant)
     _refuse_unless_ready(host, sandbox)
     engine = host.engine_for(ask.engine or sandbox.engine)
+    await host.disk.refuse_full(sandbox.tenant, host.access.quotas(sandbox.tenant).disk_bytes)
     decided = await decide(host, sandbox, ask)
     _refuse_while_draining(host)  # again: much may have happened meanwhile
     _refuse_unless_ready(host, sandbox)
-    turn = host.desk.take(sandbox.id)
+    turn = host.desk.take(sandbox.id, host.access.share(sandbox.tenant))
     live = _register(host, _new_run(sandbox, ask, decided, engine.name))
     host.tasks.create_task(_see_through(host, sandbox, live, decided, turn))
     await asyncio.wait((live.recorded, live.ended), return_when=asyncio.FIRST_COMPLETED)

@@ -35,6 +35,7 @@ async def live_sandbox(host: Host, caller: Caller, sandbox_id: str) -> Sandbox:
 @asynccontextmanager
 async def receive(host: Host, sandbox: Sandbox) -> AsyncIterator[Intake]:
     """Hold open where an upload is staged; nothing of it is seen in the workspace before `commit`."""
+    await host.disk.refuse_full(sandbox.tenant, host.access.quotas(sandbox.tenant).disk_bytes)
     host.uploads[sandbox.id] += 1
     intake = host.workspaces.receive(sandbox.id, host.owner_of(sandbox))
     try:
@@ -58,13 +59,15 @@ async def commit(
     if_none_match: str | None = None,
 ) -> list[Written]:
     """Make everything in `intake` appear in the workspace, whole, durable and on record."""
-    written = await in_thread(intake.commit, if_match=if_match, if_none_match=if_none_match)
-    detail = {
-        "count": len(written),
-        "bytes": sum(file.size for file in written),
-        "paths": [file.path for file in written[:_NAMED]],
-    }
-    await host.ledger.note(sandbox.id, "files.written", detail, at=time.time())
+    most = host.access.quotas(sandbox.tenant).disk_bytes
+    async with host.disk.room_for(intake.size, sandbox.tenant, most):
+        written = await in_thread(intake.commit, if_match=if_match, if_none_match=if_none_match)
+        detail = {
+            "count": len(written),
+            "bytes": sum(file.size for file in written),
+            "paths": [file.path for file in written[:_NAMED]],
+        }
+        await host.ledger.note(sandbox.id, "files.written", detail, at=time.time())
     return written
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from petri.engine import Layer
 from petri.ledger import Counts
-from petri.operations import Host
+from petri.model import Scope
+from petri.operations import Caller, Host
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,9 @@ async def layers(host: Host) -> list[Layer]:
     return [layer for engine in host.engines.values() for layer in await engine.layers()]
 
 
-async def activity(host: Host) -> Activity:
-    """Return the counts behind the metrics."""
+async def activity(host: Host, caller: Caller) -> Activity:
+    """Return the counts behind the metrics: a tenant's own, or everybody's for an administrator."""
+    tenant = None if caller.scope is Scope.ADMIN else caller.tenant
     uptime_s = time.monotonic() - host.begun
-    return Activity(await host.ledger.counts(), host.desk.running, host.desk.waiting, uptime_s)
+    counts = await host.ledger.counts(tenant)
+    return Activity(counts, host.desk.running(tenant), host.desk.waiting(tenant), uptime_s)

@@ -6,12 +6,14 @@
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Self, Unpack
 
 from petri.errors import NotFound
 from petri.sdk.asking import Ask, file_path, is_sandbox_id, segment
+from petri.sdk.async_admin import AsyncAdmin
 from petri.sdk.async_connection import AsyncConnection
 from petri.sdk.bodies import Content, Multipart, OneFile, Progress, Source, as_text_or_base64, parts
+from petri.sdk.config import is_loopback
 from petri.sdk.events import Event, Stream
 from petri.sdk.fields import Change, Command, Lifetime, Limits, Network, given
 from petri.sdk.following import Following, events_of
@@ -32,11 +34,6 @@ from petri.wire import (
     SandboxAnswer,
     SandboxList,
 )
-
-PageT = TypeVar("PageT", SandboxList, RunList, EventList)
-
-PAGE = 100
-"""How many of a list are fetched at a time."""
 
 
 class AsyncClient:
@@ -65,11 +62,18 @@ class AsyncClient:
         retries: int = 3,
     ) -> None:
         self._connection = AsyncConnection(url, api_key, timeout_s, retries)
+        self.admin = AsyncAdmin(self._connection)
+        """Keys, tenants and quotas; for `admin` keys."""
 
     @property
     def url(self) -> str:
         """Where the server is."""
         return self._connection.url
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the server is on this machine, as its address has it."""
+        return is_loopback(self.url)
 
     async def __aenter__(self) -> Self:
         return self
@@ -129,7 +133,9 @@ class AsyncClient:
         """Yield sandboxes, newest first, fetching page after page; `limit` of them at most."""
         wanted = {f"metadata.{key}": value for key, value in (metadata or {}).items()}
         wanted |= {key: value for key, value in (("state", state), ("name", name)) if value is not None}
-        async for page in self._pages(Ask("GET", "/v1/sandboxes", params=wanted), SandboxList, limit):
+        async for page in self._connection.pages(
+            Ask("GET", "/v1/sandboxes", params=wanted), SandboxList, limit
+        ):
             for sandbox in page.sandboxes:
                 yield sandbox
 
@@ -155,7 +161,7 @@ class AsyncClient:
 
     async def events(self, sandbox: str) -> AsyncGenerator[EventAnswer, None]:
         """Yield a sandbox's history, oldest first."""
-        async for page in self._pages(Ask("GET", _sandbox(sandbox) + "/events"), EventList, None):
+        async for page in self._connection.pages(Ask("GET", _sandbox(sandbox) + "/events"), EventList):
             for event in page.events:
                 yield event
 
@@ -276,7 +282,7 @@ class AsyncClient:
 
     async def runs(self, sandbox: str, *, limit: int | None = None) -> AsyncGenerator[RunAnswer, None]:
         """Yield what ran in a sandbox, newest first; `limit` of them at most."""
-        async for page in self._pages(Ask("GET", _sandbox(sandbox) + "/runs"), RunList, limit):
+        async for page in self._connection.pages(Ask("GET", _sandbox(sandbox) + "/runs"), RunList, limit):
             for run in page.runs:
                 yield run
 
@@ -313,17 +319,6 @@ class AsyncClient:
     async def metrics(self) -> Metrics:
         """Return how much there is and what is going on now."""
         return await self._connection.ask(Ask("GET", "/v1/metrics"), Metrics)
-
-    async def _pages(self, ask: Ask, kind: type[PageT], limit: int | None) -> AsyncGenerator[PageT, None]:
-        params: dict[str, Any] = dict(ask.params)
-        while limit is None or limit > 0:
-            params["limit"] = PAGE if limit is None else min(limit, PAGE)
-            page = await self._connection.ask(Ask(ask.method, ask.path, params=params), kind)
-            yield page
-            if page.next_cursor is None:
-                return
-            params["cursor"] = page.next_cursor
-            limit = None if limit is None else limit - params["limit"]
 
     async def _land(self, ask: Ask, landing: Landing, progress: Progress | None) -> Path:
         try:

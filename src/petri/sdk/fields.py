@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 Lifetime = Literal["persistent", "ephemeral"]
+ScopeName = Literal["read", "run", "admin"]
 
 
 class Limits(TypedDict, total=False):
@@ -31,6 +32,14 @@ class Change(TypedDict, total=False):
     limits: Limits
     network: Network
     metadata: Mapping[str, str]
+
+
+class Quotas(TypedDict, total=False):
+    """What `admin.set_quotas` may set; 0 is as much as the tenant likes, None the server's default."""
+
+    sandboxes: int | None
+    runs: int | None
+    disk_bytes: int | None
 
 
 class Command(TypedDict, total=False):

@@ -4,15 +4,17 @@
 from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack
+from typing import Self, Unpack
 
 from petri.errors import NotFound
 from petri.sdk.asking import Ask, file_path, is_sandbox_id, segment
 from petri.sdk.bodies import Content, Multipart, OneFile, Progress, Source, as_text_or_base64, parts
+from petri.sdk.config import is_loopback
 from petri.sdk.events import Event, Stream
 from petri.sdk.fields import Change, Command, Lifetime, Limits, Network, given
 from petri.sdk.following import Following, events_of
 from petri.sdk.landing import Landing
+from petri.sdk.sync_admin import Admin
 from petri.sdk.sync_connection import Connection
 from petri.sdk.waiting import in_place
 from petri.wire import (
@@ -30,11 +32,6 @@ from petri.wire import (
     SandboxAnswer,
     SandboxList,
 )
-
-PageT = TypeVar("PageT", SandboxList, RunList, EventList)
-
-PAGE = 100
-"""How many of a list are fetched at a time."""
 
 
 class Client:
@@ -63,11 +60,18 @@ class Client:
         retries: int = 3,
     ) -> None:
         self._connection = Connection(url, api_key, timeout_s, retries)
+        self.admin = Admin(self._connection)
+        """Keys, tenants and quotas; for `admin` keys."""
 
     @property
     def url(self) -> str:
         """Where the server is."""
         return self._connection.url
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the server is on this machine, as its address has it."""
+        return is_loopback(self.url)
 
     def __enter__(self) -> Self:
         return self
@@ -127,7 +131,7 @@ class Client:
         """Yield sandboxes, newest first, fetching page after page; `limit` of them at most."""
         wanted = {f"metadata.{key}": value for key, value in (metadata or {}).items()}
         wanted |= {key: value for key, value in (("state", state), ("name", name)) if value is not None}
-        for page in self._pages(Ask("GET", "/v1/sandboxes", params=wanted), SandboxList, limit):
+        for page in self._connection.pages(Ask("GET", "/v1/sandboxes", params=wanted), SandboxList, limit):
             yield from page.sandboxes
 
     def sandbox(self, id_or_name: str) -> SandboxAnswer:
@@ -152,7 +156,7 @@ class Client:
 
     def events(self, sandbox: str) -> Generator[EventAnswer, None, None]:
         """Yield a sandbox's history, oldest first."""
-        for page in self._pages(Ask("GET", _sandbox(sandbox) + "/events"), EventList, None):
+        for page in self._connection.pages(Ask("GET", _sandbox(sandbox) + "/events"), EventList):
             yield from page.events
 
     # ------------------------------------------------------------------------------------------ files
@@ -268,7 +272,7 @@ class Client:
 
     def runs(self, sandbox: str, *, limit: int | None = None) -> Generator[RunAnswer, None, None]:
         """Yield what ran in a sandbox, newest first; `limit` of them at most."""
-        for page in self._pages(Ask("GET", _sandbox(sandbox) + "/runs"), RunList, limit):
+        for page in self._connection.pages(Ask("GET", _sandbox(sandbox) + "/runs"), RunList, limit):
             yield from page.runs
 
     def run(self, run_id: str) -> RunAnswer:
@@ -304,17 +308,6 @@ class Client:
     def metrics(self) -> Metrics:
         """Return how much there is and what is going on now."""
         return self._connection.ask(Ask("GET", "/v1/metrics"), Metrics)
-
-    def _pages(self, ask: Ask, kind: type[PageT], limit: int | None) -> Generator[PageT, None, None]:
-        params: dict[str, Any] = dict(ask.params)
-        while limit is None or limit > 0:
-            params["limit"] = PAGE if limit is None else min(limit, PAGE)
-            page = self._connection.ask(Ask(ask.method, ask.path, params=params), kind)
-            yield page
-            if page.next_cursor is None:
-                return
-            params["cursor"] = page.next_cursor
-            limit = None if limit is None else limit - params["limit"]
 
     def _land(self, ask: Ask, landing: Landing, progress: Progress | None) -> Path:
         try:

@@ -18,9 +18,13 @@ from petri.sdk.events import Event
 from petri.sdk.following import Following, fell_silent
 from petri.sdk.refusals import from_answer, from_failure, understood
 from petri.sdk.waiting import flow, pause
+from petri.wire import EventList, KeyList, RunList, SandboxList, TenantList
 
 T = TypeVar("T", bound=BaseModel)
+PageT = TypeVar("PageT", SandboxList, RunList, EventList, KeyList, TenantList)
 
+PAGE = 100
+"""How many of a list are fetched at a time."""
 CONNECT_S = 5.0
 SILENCE_S = 60.0
 """A stream says something every few seconds; after this long its connection is dead."""
@@ -55,6 +59,18 @@ class Connection:
         """Make one call whose answer nobody needs."""
         with self.answered(ask) as response:
             self._read(response)  # a connection is used again only once its answer has been read
+
+    def pages(self, ask: Ask, kind: type[PageT], limit: int | None = None) -> Generator[PageT, None, None]:
+        """Yield page after page of a list, with `limit` items at most."""
+        params: dict[str, Any] = dict(ask.params)
+        while limit is None or limit > 0:
+            params["limit"] = PAGE if limit is None else min(limit, PAGE)
+            page = self.ask(Ask(ask.method, ask.path, params=params), kind)
+            yield page
+            if page.next_cursor is None:
+                return
+            params["cursor"] = page.next_cursor
+            limit = None if limit is None else limit - params["limit"]
 
     def chunks(self, ask: Ask) -> Generator[bytes, None, None]:
         """Yield the bytes of an answer as they come; raise if they do not all come."""

@@ -27,6 +27,7 @@ from petri.workspace.ground import Ground
 from petri.workspace.intake import Intake, StagedFile, Written
 from petri.workspace.journal import Journal
 from petri.workspace.listing import Entry, Listing, list_folder, look
+from petri.workspace.measuring import disk_bytes
 from petri.workspace.paths import clean, split
 from petri.workspace.plan import Bounds
 from petri.workspace.preconditions import current_digest, require
@@ -76,6 +77,11 @@ class Workspaces:
     def folder(self, sandbox_id: str) -> Path:
         """Return where the workspace is on this host, for engines to mount."""
         return self._ground.folder(sandbox_id)
+
+    def measure(self, sandbox_id: str) -> int:
+        """Return the bytes of the disk that a workspace takes now. Takes as long as there are files."""
+        with refusing(""), self._ground.workspace(sandbox_id) as workspace:
+            return disk_bytes(workspace)
 
     def remove(self, sandbox_id: str) -> None:
         """Have no such workspace, durably, and its space back. Removing twice is fine."""

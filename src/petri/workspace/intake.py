@@ -106,6 +106,11 @@ class Intake:
         with suppress(OSError):
             self._ground.discard(self._stage)
 
+    @property
+    def size(self) -> int:
+        """The bytes that are staged."""
+        return self._plan.size
+
     def file(self, path: str, *, mode: int = 0o644) -> StagedFile:
         """Begin a file that will be at `path`; write to it and close it before the commit."""
         path = clean(path, new=True)

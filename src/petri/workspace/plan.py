@@ -59,6 +59,11 @@ class Plan:
                 f"the upload holds more than {self._bounds.max_upload_bytes} bytes; send it in smaller parts"
             )
 
+    @property
+    def size(self) -> int:
+        """The bytes allowed for so far."""
+        return self._bytes
+
     def announce(self, path: str) -> None:
         """Allow for one more entry, and for the folders above it."""
         self._entries += 1
