@@ -23,26 +23,31 @@ from petri.errors import Invalid, NotFound, StorageFull
 from petri.workspace.archives import ArchiveKind, archivable, archived
 from petri.workspace.beneath import FOLDER, beneath, trusted
 from petri.workspace.commit import Site, roll_forward
+from petri.workspace.errand import Errand
 from petri.workspace.ground import Ground
 from petri.workspace.intake import Intake, StagedFile, Written
 from petri.workspace.journal import Journal
 from petri.workspace.listing import Entry, Listing, list_folder, look
 from petri.workspace.paths import clean, split
 from petri.workspace.plan import Bounds
-from petri.workspace.preconditions import current_digest, require
+from petri.workspace.preconditions import Conditions, current_version
 from petri.workspace.reading import OpenFile, open_file, resolve_file, resolve_folder
 from petri.workspace.refusals import refusing
+from petri.workspace.versions import Version, names_a_digest
 
 __all__ = [
     "ArchiveKind",
     "Bounds",
     "Entry",
+    "Errand",
     "Intake",
     "Listing",
     "OpenFile",
     "StagedFile",
+    "Version",
     "Workspaces",
     "Written",
+    "names_a_digest",
 ]
 
 _DELETE_S = 10.0
@@ -61,7 +66,11 @@ class Workspaces:
 
     def stop(self) -> None:
         """Give up what only serves a request: the server is ending. Called once, by `app`."""
-        self._ground.digests.stop()
+        self._ground.ending.set()
+
+    def errand(self) -> Errand:
+        """Return new work for one request, to be called off should nobody wait for it any more."""
+        return self._ground.errand()
 
     def create(self, sandbox_id: str, owner: int | None) -> None:
         """Have an empty workspace, durably, that belongs to `owner`. Creating twice is fine."""
@@ -118,9 +127,12 @@ class Workspaces:
         return Intake(self._ground, self._bounds, sandbox_id, owner)
 
     def open(self, sandbox_id: str, path: str) -> OpenFile:
-        """Open a regular file for reading; the caller closes it."""
+        """Open a regular file for reading; the caller closes it.
+
+        Its version holds the digest if that is known, or learnt in the blink of an eye.
+        """
         with self._ground.workspace(sandbox_id) as workspace:
-            return open_file(workspace, path, self._ground.digests)
+            return open_file(workspace, path, self._ground.digests, self.errand())
 
     def entry(self, sandbox_id: str, path: str) -> Entry:
         """Return what is at `path`; a link is itself, not what it points to."""
@@ -137,26 +149,34 @@ class Workspaces:
         with self._ground.workspace(sandbox_id) as workspace:
             return resolve_folder(workspace, path)
 
-    def list(self, sandbox_id: str, path: str, *, recursive: bool, limit: int) -> Listing:
+    def list(
+        self, sandbox_id: str, path: str, *, recursive: bool, limit: int, errand: Errand | None = None
+    ) -> Listing:
         """Return what is in the folder at `path`, at most `limit` entries, sorted by path."""
         with self._ground.workspace(sandbox_id) as workspace:
-            return list_folder(workspace, path, recursive=recursive, limit=limit)
+            looking = errand or self.errand()
+            return list_folder(workspace, path, looking, recursive=recursive, limit=limit)
 
-    def archive(self, sandbox_id: str, path: str, kind: ArchiveKind) -> Iterator[bytes]:
+    def archive(
+        self, sandbox_id: str, path: str, kind: ArchiveKind, errand: Errand | None = None
+    ) -> Iterator[bytes]:
         """Return the folder at `path` as a stream; empty `path` for everything.
 
         What cannot be archived is refused now, not when the first bytes have been sent.
         """
         with self._ground.workspace(sandbox_id) as workspace:
-            path = archivable(workspace, path, kind)
+            most = self._bounds.max_upload_bytes
+            path = archivable(workspace, path, kind, most, errand or self.errand())
         return self._archived(sandbox_id, path, kind)
 
     def _archived(self, sandbox_id: str, path: str, kind: ArchiveKind) -> Iterator[bytes]:
         # Opened anew: a generator that is never started would never close what it was given.
         with self._ground.workspace(sandbox_id) as workspace:
-            yield from archived(workspace, path, kind)
+            yield from archived(workspace, path, kind, self._bounds.max_upload_bytes)
 
-    def delete(self, sandbox_id: str, path: str, *, if_match: str | None) -> None:
+    def delete(
+        self, sandbox_id: str, path: str, *, if_match: str | None, errand: Errand | None = None
+    ) -> None:
         """Remove a file, a link itself, or a folder with everything in it, durably."""
         path = clean(path, new=False, empty=True)
         if not path:
@@ -165,8 +185,11 @@ class Workspaces:
         ground = self._ground
         with ground.changing(sandbox_id), ground.workspace(sandbox_id) as workspace:
             if if_match is not None:
-                current = current_digest(workspace, path, ground.digests)
-                require(path, current, if_match=if_match, if_none_match=None)
+                conditions = Conditions(if_match)
+                finding = errand or ground.errand()
+                conditions.require(
+                    path, current_version(workspace, path, ground.digests, conditions, finding)
+                )
             with refusing(path), beneath(workspace, folder, FOLDER) as fd:
                 thrown = self._unhinge(fd, name)
                 os.fsync(fd)

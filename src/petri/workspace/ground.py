@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 from petri.errors import Busy, NotFound
 from petri.workspace.beneath import trusted
 from petri.workspace.digests import Digests
+from petri.workspace.errand import Errand
 from petri.workspace.kernel import syncfs
 from petri.workspace.paths import quoted
 from petri.workspace.refusals import refusing
@@ -37,6 +38,8 @@ class Ground:
         self.staging = self.root / ".staging"
         self.trash = Trash(self.root / ".trash")
         self.digests = Digests()
+        self.ending = threading.Event()
+        """Set when the server ends: every errand is called off."""
         self._life = secrets.token_hex(8)
         self._count = itertools.count()
         self._guard = threading.Lock()
@@ -87,6 +90,10 @@ class Ground:
             yield
         finally:
             lock.release()
+
+    def errand(self) -> Errand:
+        """Return new work that ends with the server at the latest."""
+        return Errand(self.ending)
 
     def new_stage(self) -> Path:
         """Make a staging folder of this life of the server."""
