@@ -56,7 +56,7 @@ BACK_DOORS: Mapping[tuple[str, str], str] = {
     ("app", "petri.engine.bubblewrap"): "the one who chooses the driver",
     ("app", "petri.operations.desk"): "makes the host, and the host has a desk",
     ("app", "petri.operations.languages"): "makes the host, and the host has languages",
-    ("app", "petri.operations.reap"): "recovers before the first request, and expires for ever",
+    ("app", "petri.operations.reap"): "recovers before the first request, and reaps for ever",
     ("app", "petri.api.guard"): "`is_loopback`: one answer to who may call without a key",
     ("app", "petri.api.shapes"): "`petri doctor` shows layers as `/health` does",
     ("engine", "petri.launcher.protocol"): "the two ends of one line must speak alike",

@@ -251,7 +251,13 @@ def test_unpacking_is_given_up_when_it_is_called_off(workspaces: Workspaces) -> 
 def test_unpacking_is_given_up_when_the_server_ends(workspaces: Workspaces) -> None:
     workspaces.stop()
 
-    assert isinstance(refused(workspaces, repeated(header("a"), 3), "x.tar.zst"), Unavailable)
+    with pytest.raises(Unavailable, match="stopping"):
+        unpack(workspaces, repeated(header("a"), 3), "x.tar.zst")
+
+    root = workspaces.folder(SANDBOX).parent
+    assert {path.parent.name for path in left(workspaces)} == {".trash"}, "which the next start empties"
+    assert Workspaces(root, Bounds(1, 1)).empty_trash(within_s=60)
+    assert left(workspaces) == []
 
 
 def test_a_large_member_is_given_up_in_the_middle(

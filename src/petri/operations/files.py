@@ -6,10 +6,10 @@ threads: a slow disk must not hold up everybody else.
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
-from petri.errors import Conflict
+from petri.errors import Conflict, StorageFull
 from petri.model import Sandbox, State
 from petri.operations import Caller, Host
 from petri.threads import in_thread
@@ -33,6 +33,7 @@ async def live_sandbox(host: Host, caller: Caller, sandbox_id: str) -> Sandbox:
 @asynccontextmanager
 async def receive(host: Host, sandbox: Sandbox) -> AsyncIterator[Intake]:
     """Hold open where an upload is staged; nothing of it is seen in the workspace before `commit`."""
+    host.ledger.require_room()
     host.uploads[sandbox.id] += 1
     intake = host.workspaces.receive(sandbox.id, host.owner_of(sandbox))
     try:
@@ -149,4 +150,5 @@ async def _note_use(host: Host, sandbox: Sandbox) -> None:
     host.used[sandbox.id] = now
     pause_s = min(_NOTED_S, (sandbox.idle_s or _NOTED_S) / 10)
     if now - sandbox.last_active_at > pause_s:
-        await host.ledger.touch(sandbox.id, now)
+        with suppress(StorageFull):  # a full disk is no reason not to read from it
+            await host.ledger.touch(sandbox.id, now)

@@ -15,7 +15,7 @@ Imported by: `operations`, `app`. Imports: `petri.errors`.
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -51,10 +51,10 @@ __all__ = [
 ]
 
 _DELETE_S = 10.0
-"""How long deleting a folder frees its space before it leaves the rest to `tidy`. The folder is gone at
-once; only a huge one, or code that stands in it and keeps filling it, takes longer."""
+"""How long deleting a folder frees its space before it leaves the rest to `empty_trash`. The folder is gone
+at once; only a huge one, or code that stands in it and keeps filling it, takes longer."""
 _REMOVE_S = 300.0
-"""The same for a whole workspace and for the trash: nobody waits for those with a request open."""
+"""The same for a whole workspace."""
 
 
 class Workspaces:
@@ -97,23 +97,26 @@ class Workspaces:
             os.fsync(root)
             self._ground.trash.burn(thrown, patience_s=_REMOVE_S)
 
-    def tidy(self, known: Callable[[str], bool] | None) -> None:
+    def tidy(self) -> None:
         """Finish what a crash interrupted: committed uploads are completed, scraps thrown away.
 
-        Uploads to a sandbox that `known` denies are scraps too. Looks into no workspace that had no
-        upload under way. Called at start; at any later time too, since it leaves alone the uploads that
-        began since.
+        Looks into no workspace that had no upload under way, and removes nothing: `empty_trash` does.
+        Called at start; at any later time too, since it leaves alone the uploads that began since.
         """
         with refusing(""):
             for stage in self._ground.old_stages():
                 with suppress(StorageFull):  # then it stays committed, and the next start completes it
-                    self._complete(stage, known)
-                    self._ground.discard(stage)
-            self._ground.trash.empty(patience_s=_REMOVE_S)
+                    self._complete(stage)
+                    self._ground.throw_away(stage)
 
-    def _complete(self, stage: Path, known: Callable[[str], bool] | None) -> None:
+    def empty_trash(self, *, within_s: float) -> bool:
+        """Free what was thrown away, for so long at most; say whether all was tried that is there."""
+        with refusing(""):
+            return self._ground.trash.empty(patience_s=within_s)
+
+    def _complete(self, stage: Path) -> None:
         journal = Journal.read(stage)
-        if journal is None or (known is not None and not known(journal.sandbox_id)):
+        if journal is None:
             return
         with (
             suppress(NotFound),
