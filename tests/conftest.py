@@ -25,6 +25,8 @@ class Server:
     env: dict[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     url: str = ""
+    prefix: list[str] = field(default_factory=list)
+    """What to start it by, such as a program that first mounts a disk for it."""
 
     def start(self) -> "Server":
         """Start it and wait until it answers."""
@@ -39,7 +41,8 @@ class Server:
             **self.env,
         }
         with log:
-            self.process = subprocess.Popen([PETRI, "serve"], env=env, stdout=subprocess.PIPE, stderr=log)
+            argv = [*self.prefix, str(PETRI), "serve"]
+            self.process = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=log)
         self.url = self._read_url()
         return self
 

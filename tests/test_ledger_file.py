@@ -97,7 +97,7 @@ def test_an_address_that_is_no_sqlite_is_refused(url: str) -> None:
 async def test_closing_folds_the_log_into_the_file(path: Path) -> None:
     await make(path, sandboxes=3)
 
-    assert sorted(file.name for file in path.parent.iterdir()) == ["ledger.db"]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["ledger.db", "ledger.db-ballast"]
 
 
 # -------------------------------------------------------------------------------------------- migrations

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from petri.errors import Conflict, Invalid, NotFound
+from petri.errors import Conflict, Invalid, NotFound, TooLarge
 from petri.workspace import ArchiveKind, Bounds, Workspaces, zipping
 from petri.workspace.packing import Packed
 
@@ -204,11 +204,45 @@ def test_a_tree_deeper_than_any_path_is_archived_as_far_as_paths_go(workspaces: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_sparse_terabyte_comes_in_small_pieces_and_each_of_them_soon(
+def test_more_holes_than_may_be_sent_as_zeros_are_refused_by_name(
     workspaces: Workspaces, kind: ArchiveKind
 ) -> None:
-    (workspaces.folder(SANDBOX) / "huge").touch()
-    os.truncate(workspaces.folder(SANDBOX) / "huge", 1 << 40)
+    for name in ("one", "two"):
+        (workspaces.folder(SANDBOX) / "d").mkdir(exist_ok=True)
+        make_sparse(workspaces.folder(SANDBOX) / "d" / name, 10 << 20)
+
+    with pytest.raises(TooLarge, match=r"'d/(one|two)' has holes of 10485760 bytes"):
+        workspaces.archive(SANDBOX, "", kind)
+
+    (workspaces.folder(SANDBOX) / "d/one").unlink()
+    assert packed(workspaces, kind) != b""
+
+
+def test_a_file_that_gets_holes_while_it_is_archived_is_left_out(workspaces: Workspaces) -> None:
+    top = workspaces.folder(SANDBOX)
+    (top / "a").write_bytes(os.urandom(1 << 20))
+    (top / "b").touch()
+    (top / "c").write_text("follows")
+    pieces = workspaces.archive(SANDBOX, "", "tar")
+    first = next(pieces)
+
+    make_sparse(top / "b", 64 << 20)
+
+    assert opened(first + b"".join(pieces), "tar").getnames() == ["a", "c"]
+
+
+def make_sparse(path: Path, size: int) -> None:
+    path.touch()
+    os.truncate(path, size)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sparse_terabyte_comes_in_small_pieces_and_each_of_them_soon(
+    tmp_path: Path, kind: ArchiveKind
+) -> None:
+    workspaces = Workspaces(tmp_path / "root", Bounds(max_upload_bytes=1 << 41, max_files=100))
+    workspaces.create(SANDBOX, None)
+    make_sparse(workspaces.folder(SANDBOX) / "huge", 1 << 40)
     pieces = workspaces.archive(SANDBOX, "", kind)
     begun = time.monotonic()
 

@@ -2,7 +2,7 @@
 
 import os
 import socket
-import stat
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +10,20 @@ from pathlib import Path
 import pytest
 from blake3 import blake3
 
-from petri.errors import Conflict, Invalid, NotFound, PetriError, TooLarge
-from petri.workspace import Bounds, Entry, Workspaces, digests, kernel
+from petri.errors import Conflict, Invalid, NotFound, PetriError, TooLarge, Unavailable
+from petri.workspace import (
+    Bounds,
+    Entry,
+    Errand,
+    Version,
+    Workspaces,
+    digests,
+    kernel,
+    listing,
+    reading,
+    walk,
+)
+from petri.workspace.beneath import trusted
 
 SANDBOX = "sb-one"
 LONG_NAME = "d" * 40
@@ -55,7 +67,7 @@ def test_a_file_is_read_with_its_size_digest_mode_and_time(workspaces: Workspace
 
     with workspaces.open(SANDBOX, "tool.sh") as file:
         assert (file.size, file.mode) == (7, 0o750)
-        assert file.digest == blake3(b"echo hi").hexdigest()
+        assert file.version.digest == blake3(b"echo hi").hexdigest()
         assert file.modified_at == (folder / "tool.sh").stat().st_mtime
         assert file.read(5, 100) == b"hi"
         assert file.read(100, 1) == b""
@@ -290,10 +302,10 @@ def test_a_digest_is_computed_once_for_a_file_at_rest(
     settle(file)
     cache = digests.Digests()
     with file.open("rb") as opened:
-        first = cache.of(opened.fileno())
+        first = cache.of(opened.fileno(), errand())
         monkeypatch.setattr(digests, "MAX_BYTES", -1)  # whoever hashes now is refused
 
-        assert cache.of(opened.fileno()) == first
+        assert cache.of(opened.fileno(), errand()) == first
 
 
 def test_a_file_that_has_just_changed_is_hashed_again(
@@ -303,22 +315,130 @@ def test_a_file_that_has_just_changed_is_hashed_again(
     file.write_text("x")
     cache = digests.Digests()
     with file.open("rb") as opened:
-        cache.of(opened.fileno())
+        cache.of(opened.fileno(), errand())
         monkeypatch.setattr(digests, "MAX_BYTES", -1)
 
         with pytest.raises(TooLarge):
-            cache.of(opened.fileno())
+            cache.of(opened.fileno(), errand())
 
 
-def test_a_sparse_file_of_terabytes_is_refused_and_not_hashed(workspaces: Workspaces, folder: Path) -> None:
+def test_a_sparse_file_of_terabytes_is_opened_and_not_hashed(workspaces: Workspaces, folder: Path) -> None:
     (folder / "huge").touch()
     os.truncate(folder / "huge", 1 << 40)
 
-    begun = time.monotonic()
-    with pytest.raises(TooLarge):
-        workspaces.open(SANDBOX, "huge")
-    assert time.monotonic() - begun < 1
-    assert stat.S_ISREG((folder / "huge").stat().st_mode)
+    with workspaces.open(SANDBOX, "huge") as file:
+        assert not file.wants_hashing("*", '"stamp"', None)
+        assert file.wants_hashing(f'"{"a" * 64}"')
+        assert (file.version.digest, file.size) == (None, 1 << 40)
+        with pytest.raises(TooLarge, match="by the ETag"):
+            file.hash(workspaces.errand())
+
+
+def test_a_large_file_goes_by_a_stamp_that_changes_with_it(workspaces: Workspaces, folder: Path) -> None:
+    file = folder / "large"
+    file.touch()
+    os.truncate(file, (1 << 30) + 1)
+    just_changed = version_of(workspaces, "large")
+    settle(file)
+    at_rest = version_of(workspaces, "large")
+    before = file.stat()
+    with file.open("r+b") as opened:
+        opened.write(b"x")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    settle(file)
+    changed = version_of(workspaces, "large")
+
+    assert just_changed.etag == f'W/"{just_changed.stamp}"'
+    assert at_rest.etag == f'"{at_rest.stamp}"'
+    assert at_rest.is_named(f'"other", {at_rest.etag}', surely=True)
+    assert not at_rest.is_named(f"W/{at_rest.etag}", surely=True), "a weak name binds nobody"
+    assert not just_changed.is_named(f'"{just_changed.stamp}"', surely=True)
+    assert just_changed.is_named(just_changed.etag, surely=False)
+    assert changed.stamp != at_rest.stamp
+
+
+def test_a_digest_once_known_names_a_large_file_too_and_so_does_its_stamp(
+    workspaces: Workspaces, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "UNASKED_BYTES", 1)
+    monkeypatch.setattr(reading, "AT_ONCE_BYTES", 1)
+    (folder / "a").write_text("large")
+    settle(folder / "a")
+    stamped = version_of(workspaces, "a")
+    with workspaces.open(SANDBOX, "a") as file:
+        file.hash(workspaces.errand())
+
+    known = version_of(workspaces, "a")
+
+    assert (stamped.digest, known.etag) == (None, f'"{blake3(b"large").hexdigest()}"')
+    assert known.is_named(stamped.etag, surely=True)
+
+
+def test_hashing_is_given_up_when_nobody_waits_for_it(workspaces: Workspaces, folder: Path) -> None:
+    (folder / "large").touch()
+    os.truncate(folder / "large", 1 << 30)
+    errand = workspaces.errand()
+    errand.call_off()
+
+    with workspaces.open(SANDBOX, "large") as file, pytest.raises(Unavailable):
+        file.hash(errand)
+
+
+def test_a_time_far_in_the_future_does_not_keep_a_file_from_being_remembered(
+    workspaces: Workspaces, folder: Path
+) -> None:
+    (folder / "a").touch()
+    os.utime(folder / "a", (2**33, 2**33))
+    settle(folder / "a")
+
+    assert not version_of(workspaces, "a").is_weak
+
+
+def version_of(workspaces: Workspaces, path: str) -> Version:
+    with workspaces.open(SANDBOX, path) as file:
+        return file.version
+
+
+def test_a_listing_is_bounded_by_the_length_of_its_paths_too(
+    workspaces: Workspaces, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_NAMES_BYTES", 1000)
+    for number in range(20):
+        (folder / f"{number:0>200}").touch()
+
+    listed = workspaces.list(SANDBOX, "", recursive=False, limit=1000)
+
+    assert (len(listed.entries), listed.truncated) == (6, True)
+
+
+def test_listing_is_given_up_when_nobody_waits_for_it(workspaces: Workspaces, folder: Path) -> None:
+    (folder / "a").touch()
+    errand = workspaces.errand()
+    errand.call_off()
+
+    with pytest.raises(Unavailable):
+        workspaces.list(SANDBOX, "", recursive=True, limit=10, errand=errand)
+    with pytest.raises(Unavailable):
+        workspaces.archive(SANDBOX, "", "tar", errand)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_more_folders_than_are_remembered_at_once_are_walked_all_the_same(
+    workspaces: Workspaces, folder: Path, monkeypatch: pytest.MonkeyPatch, *, in_order: bool
+) -> None:
+    expected = set()
+    for outer in range(10):
+        for inner in range(7):
+            (folder / f"{outer}/{inner}").mkdir(parents=True)
+            (folder / f"{outer}/{inner}/file").touch()
+            expected |= {f"{outer}", f"{outer}/{inner}", f"{outer}/{inner}/file"}
+    monkeypatch.setattr(walk, "_BATCH", 3)
+
+    with trusted(folder) as top:
+        found = [each.path for each in walk.walk(top, recursive=True, in_order=in_order)]
+
+    assert set(found) == expected
+    assert len(found) == len(expected)
 
 
 def test_reading_leaves_no_descriptor_open(workspaces: Workspaces, folder: Path) -> None:
@@ -344,9 +464,13 @@ def listed(workspaces: Workspaces, path: str) -> tuple[Entry, ...]:
     return workspaces.list(SANDBOX, path, recursive=True, limit=1000).entries
 
 
-def read_digest(workspaces: Workspaces) -> str:
+def read_digest(workspaces: Workspaces) -> str | None:
     with workspaces.open(SANDBOX, "a") as file:
-        return file.digest
+        return file.version.digest
+
+
+def errand() -> Errand:
+    return Errand(threading.Event())
 
 
 def settle(file: Path) -> None:

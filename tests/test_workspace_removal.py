@@ -223,7 +223,7 @@ def test_code_that_keeps_filling_a_folder_does_not_hold_its_deletion(
 
     assert took_s < 3
     assert list(folder.iterdir()) == []
-    workspaces.tidy(None)
+    assert workspaces.empty_trash(within_s=60)
     assert trash(workspaces) == []
 
 
@@ -290,9 +290,9 @@ def test_a_deletion_that_runs_out_of_patience_leaves_the_rest_to_the_next(tmp_pa
         (place / "thrown" / str(number)).mkdir(parents=True)
     begun = time.monotonic()
 
-    Trash(place).burn("thrown", patience_s=0.001)
+    Trash(place, threading.Event()).burn("thrown", patience_s=0.001)
 
     assert time.monotonic() - begun < 0.5
     assert list(place.iterdir()) != []
-    Trash(place).empty(patience_s=60)
+    Trash(place, threading.Event()).empty(patience_s=60)
     assert list(place.iterdir()) == []

@@ -28,7 +28,7 @@ from petri.operations.desk import Desk
 from petri.operations.disk import Disk, measure_forever
 from petri.operations.keys import note_uses, note_uses_forever
 from petri.operations.languages import Languages
-from petri.operations.reap import expire_forever, recover
+from petri.operations.reap import Reaper, recover
 from petri.settings import Settings, load
 from petri.transcript import Transcripts
 from petri.wire import LayerAnswer
@@ -116,20 +116,20 @@ async def open_host(settings: Settings) -> AsyncIterator[Host]:
                 policy=policy,
                 tasks=tasks,
             )
-            await recover(host)
+            reaper = Reaper(host, await recover(host))
             watching = [
-                tasks.create_task(_watch(host)),
+                tasks.create_task(_watch(host, reaper)),
                 tasks.create_task(note_uses_forever(ledger, host.access)),
                 tasks.create_task(measure_forever(host.disk, host.access)),
             ]
             try:
                 yield host
             finally:
+                workspaces.stop()
                 for watch in watching:
                     watch.cancel()
                 await note_uses(ledger, host.access)
     finally:
-        workspaces.stop()
         await engine.stop()
         await ledger.close()
 
@@ -147,12 +147,12 @@ async def drain(host: Host, seconds: float) -> None:
         await asyncio.wait(remaining)
 
 
-async def _watch(host: Host) -> None:
+async def _watch(host: Host, reaper: Reaper) -> None:
     try:
         await host.languages.all()
     except Exception as error:  # noqa: BLE001 - where nothing can be run now, they are asked for when it can
         _log.info("the languages of this host are not known yet: %s", error)
-    await expire_forever(host)
+    await reaper.run()
 
 
 async def _serve(settings: Settings, listener: socket.socket) -> None:

@@ -32,6 +32,11 @@ async def in_own_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwar
     return await _in(_for_ourselves, partial(work, *args, **kwargs))
 
 
+def begun_in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
+    """Return the future of `work` on a caller's files; who asked waits until it is `settled`."""
+    return asyncio.get_running_loop().run_in_executor(_for_files, partial(work, *args, **kwargs))
+
+
 async def _in(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
     working = asyncio.get_running_loop().run_in_executor(pool, work)
     await settled(working)

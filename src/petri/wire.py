@@ -329,7 +329,7 @@ class FileAnswer(Answer):
     path: str
     size: int
     digest: str
-    """BLAKE3 of the content, in hex; also its ETag."""
+    """BLAKE3 of the content, in hex; also its ETag, and always a name for this version."""
 
 
 class FilesWritten(Answer):

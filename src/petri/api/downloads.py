@@ -3,7 +3,8 @@
 import asyncio
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from typing import Any
 from urllib.parse import quote
 
 from fastapi import Request, Response
@@ -11,6 +12,7 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from petri.errors import BadRange, PreconditionFailed
+from petri.operations.files import Archive
 from petri.threads import in_thread
 from petri.workspace import OpenFile
 
@@ -26,14 +28,13 @@ MEDIA = {
 
 def file_response(request: Request, file: OpenFile, name: str) -> Response:
     """Return the answer to a GET or HEAD of one file; takes over `file` and closes it."""
-    etag = f'"{file.digest}"'
-    headers = {"ETag": etag, "Accept-Ranges": "bytes", **attachment(name)}
+    headers = {"ETag": file.version.etag, "Accept-Ranges": "bytes", **attachment(name)}
     try:
-        _refuse_unless(request.headers.get("if-match"), etag)
-        if (known := request.headers.get("if-none-match")) and matches(known, etag):
+        _refuse_unless(request.headers.get("if-match"), file)
+        if (known := request.headers.get("if-none-match")) and file.version.is_named(known, surely=False):
             file.close()
             return Response(status_code=304, headers=headers)
-        start, end, status = _wanted(request, file, etag)
+        start, end, status = _wanted(request, file)
     except BaseException:
         file.close()
         raise
@@ -44,12 +45,32 @@ def file_response(request: Request, file: OpenFile, name: str) -> Response:
         file.close()
         return Response(status_code=status, headers=headers, media_type="application/octet-stream")
     pieces = _pieces(file, start, end)
-    return _Streamed(pieces, file.close, status, headers, "application/octet-stream")
+    return _Streamed(pieces, lambda: in_thread(file.close), status, headers, "application/octet-stream")
 
 
-def _refuse_unless(condition: str | None, etag: str) -> None:
-    if not matches(condition, etag):
-        raise PreconditionFailed(f"the file is another version than If-Match names: it is {etag}")
+def named_versions(request: Request) -> tuple[str | None, ...]:
+    """Return the headers in which a download names versions."""
+    return tuple(request.headers.get(name) for name in ("if-match", "if-none-match", "if-range"))
+
+
+def _refuse_unless(condition: str | None, file: OpenFile) -> None:
+    if condition is not None and not file.version.is_named(condition, surely=True):
+        raise PreconditionFailed(
+            f"the file is another version than If-Match names: it is {file.version.etag}"
+        )
+
+
+def archive_response(archive: Archive, name: str, media: str) -> Response:
+    """Return a folder as the answer; takes over `archive` and closes it."""
+    source = _Source(archive.pieces)
+
+    async def close() -> None:
+        try:
+            await in_thread(source.close)
+        finally:
+            await archive.close()
+
+    return _Streamed(_in_threads(source), close, 200, attachment(name), media)
 
 
 def bytes_response(pieces: Iterator[bytes], name: str, media: str, size: int | None = None) -> Response:
@@ -58,7 +79,7 @@ def bytes_response(pieces: Iterator[bytes], name: str, media: str, size: int | N
     if size is not None:
         headers["Content-Length"] = str(size)
     source = _Source(pieces)
-    return _Streamed(_in_threads(source), source.close, 200, headers, media)
+    return _Streamed(_in_threads(source), lambda: in_thread(source.close), 200, headers, media)
 
 
 class _Streamed(StreamingResponse):
@@ -67,7 +88,7 @@ class _Streamed(StreamingResponse):
     def __init__(
         self,
         pieces: AsyncIterator[bytes],
-        close: Callable[[], None],
+        close: Callable[[], Coroutine[Any, Any, None]],
         status: int,
         headers: dict[str, str],
         media: str,
@@ -79,7 +100,7 @@ class _Streamed(StreamingResponse):
         try:
             await super().__call__(scope, receive, send)
         finally:
-            await asyncio.shield(in_thread(self._close))
+            await asyncio.shield(self._close())
 
 
 class _Source:
@@ -99,29 +120,18 @@ class _Source:
                 self._pieces.close()
 
 
-def matches(condition: str | None, etag: str) -> bool:
-    """Say whether an `If-Match` or `If-None-Match` header names `etag`; a missing one does."""
-    if condition is None:
-        return True
-    named = [each.strip().removeprefix("W/") for each in condition.split(",")]
-    return "*" in named or etag in named or etag.strip('"') in named
-
-
-def version(condition: str | None) -> str | None:
-    """Return the digest a condition on a write names, bare; `*` stays what it is."""
-    return None if condition is None else condition.strip().removeprefix("W/").strip('"')
-
-
 def attachment(name: str) -> dict[str, str]:
     """Return headers that make a browser save the answer and never show it as ours."""
     safe = quote(name.encode("utf-8", "surrogateescape"))
     return {"Content-Disposition": f"attachment; filename*=UTF-8''{safe}"}
 
 
-def _wanted(request: Request, file: OpenFile, etag: str) -> tuple[int, int, int]:
+def _wanted(request: Request, file: OpenFile) -> tuple[int, int, int]:
     """Return which bytes to send, and 206 if they are a part; several ranges at once get the whole."""
     found = _RANGE.fullmatch(request.headers.get("range", "").strip())
-    if found is None or not (found[1] or found[2]) or request.headers.get("if-range", etag) != etag:
+    had = request.headers.get("if-range")
+    is_other = had is not None and not file.version.is_named(had, surely=True)
+    if found is None or not (found[1] or found[2]) or is_other:
         return 0, file.size, 200
     if found[1]:
         start = int(found[1])

@@ -6,13 +6,14 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from petri.api.context import CallerOf, FilePath, HostOf, ListedPath
-from petri.api.downloads import MEDIA, bytes_response, file_response, version
+from petri.api.downloads import MEDIA, archive_response, file_response, named_versions
+from petri.api.presence import while_there
 from petri.api.problems import DOCUMENTED
 from petri.api.shapes import entry_answer, shown_path
 from petri.api.uploads import Form, in_pieces
-from petri.operations import files
+from petri.operations import Caller, Host, files
 from petri.wire import FileAnswer, FilesWritten, Listing
-from petri.workspace import Written
+from petri.workspace import OpenFile, Written
 
 router = APIRouter(prefix="/v1/sandboxes/{sandbox_id}/files", responses=DOCUMENTED, tags=["files"])
 
@@ -53,9 +54,10 @@ async def upload_files(
 ) -> FilesWritten:
     """Upload one or many files as parts named `file`; all of them appear, or none."""
     sandbox = await files.live_sandbox(host, caller, sandbox_id)
-    async with files.receive(host, sandbox) as intake:
+    receive = files.receive_to_unpack if extract else files.receive
+    async with receive(host, sandbox) as intake:
         form = Form(request.headers.get("content-type", ""), intake, extract=extract)
-        await in_pieces(request.stream(), form.take)
+        await in_pieces(request, form.take, intake.call_off)
         form.finish()
         return _written(await files.commit(host, sandbox, intake))
 
@@ -63,13 +65,16 @@ async def upload_files(
 @router.get("")
 async def list_files(
     sandbox_id: str,
+    request: Request,
     host: HostOf,
     caller: CallerOf,
     path: ListedPath,
     recursive: Annotated[bool, Query(description="With everything below.")] = False,
 ) -> Listing:
     """List a folder; its top unless `path` says otherwise."""
-    found = await files.look(host, caller, sandbox_id, path, recursive=recursive)
+    errand = host.workspaces.errand()
+    looking = files.look(host, caller, sandbox_id, path, errand, recursive=recursive)
+    found = await while_there(request, errand.call_off, looking)
     entries = [entry_answer(entry) for entry in found.entries]
     return Listing(path=shown_path(found.path)[0], entries=entries, truncated=found.truncated)
 
@@ -85,10 +90,12 @@ async def get_file(
 ) -> Response:
     """Download a file, or with `archive` a folder."""
     name = PurePosixPath(path).name or sandbox_id
-    if archive is not None:
-        pieces = await files.archive(host, caller, sandbox_id, path, archive)
-        return bytes_response(pieces, f"{name}.{archive}", MEDIA[archive])
-    return file_response(request, await files.open_file(host, caller, sandbox_id, path), name)
+    if archive is None:
+        return file_response(request, await _opened(sandbox_id, request, host, caller, path), name)
+    errand = host.workspaces.errand()
+    packing = files.archive(host, caller, sandbox_id, path, archive, errand)
+    packed = await while_there(request, errand.call_off, packing)
+    return archive_response(packed, f"{name}.{archive}", MEDIA[archive])
 
 
 @router.head("/{path:any}", responses=_FILE, response_class=Response)
@@ -96,8 +103,14 @@ async def head_file(
     sandbox_id: str, request: Request, host: HostOf, caller: CallerOf, path: FilePath
 ) -> Response:
     """Say what a download would bring."""
-    file = await files.open_file(host, caller, sandbox_id, path)
+    file = await _opened(sandbox_id, request, host, caller, path)
     return file_response(request, file, PurePosixPath(path).name)
+
+
+async def _opened(sandbox_id: str, request: Request, host: Host, caller: Caller, path: str) -> OpenFile:
+    errand = host.workspaces.errand()
+    opening = files.open_file(host, caller, sandbox_id, path, errand, *named_versions(request))
+    return await while_there(request, errand.call_off, opening)
 
 
 @router.put("/{path:any}", status_code=201, openapi_extra=_RAW)
@@ -108,15 +121,16 @@ async def put_file(
     sandbox = await files.live_sandbox(host, caller, sandbox_id)
     async with files.receive(host, sandbox) as intake:
         staged = intake.file(path)
-        await in_pieces(request.stream(), staged.write)
+        await in_pieces(request, staged.write, intake.call_off)
         staged.close()
-        written = await files.commit(
+        committing = files.commit(
             host,
             sandbox,
             intake,
-            if_match=version(request.headers.get("if-match")),
-            if_none_match=version(request.headers.get("if-none-match")),
+            if_match=request.headers.get("if-match"),
+            if_none_match=request.headers.get("if-none-match"),
         )
+        written = await while_there(request, intake.call_off, committing)
     response.headers["ETag"] = f'"{written[0].digest}"'
     return _written(written).files[0]
 
@@ -126,7 +140,9 @@ async def delete_file(
     sandbox_id: str, request: Request, host: HostOf, caller: CallerOf, path: FilePath
 ) -> None:
     """Delete a file, a link, or a folder with everything in it."""
-    await files.delete(host, caller, sandbox_id, path, version(request.headers.get("if-match")))
+    errand = host.workspaces.errand()
+    deleting = files.delete(host, caller, sandbox_id, path, request.headers.get("if-match"), errand)
+    await while_there(request, errand.call_off, deleting)
 
 
 def _written(written: list[Written]) -> FilesWritten:

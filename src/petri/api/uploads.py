@@ -6,11 +6,13 @@ Pieces are parsed, hashed and written in a worker thread, one hop for each; the 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
+from fastapi import Request
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
+from petri.api.presence import while_there
 from petri.errors import Invalid, InvalidField, TooLarge
-from petri.threads import settled
+from petri.threads import begun_in_thread, settled
 from petri.workspace import Intake, StagedFile
 
 _PIECE_BYTES = 1 << 20
@@ -20,20 +22,24 @@ _LONGEST_BOUNDARY = 200
 """RFC 2046 allows 70."""
 
 
-async def in_pieces(stream: AsyncIterator[bytes], take: Callable[[bytes], object]) -> None:
-    """Have `take` called in a worker thread with everything `stream` brings, about a megabyte at a time.
+async def in_pieces(request: Request, take: Callable[[bytes], object], call_off: Callable[[], None]) -> None:
+    """Have `take` called in a worker thread with everything the body brings, about a megabyte at a time.
 
     The next piece is received while the last one is written. On every way out no thread is still at work:
-    it would write to a file that its caller is about to close.
+    it would write to a file that its caller is about to close. What takes long there is told by `call_off`
+    that nobody waits for it any more.
     """
-    loop = asyncio.get_running_loop()
-    working: asyncio.Future[object] = loop.create_future()
+    working: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     working.set_result(None)
     try:
-        async for piece in _pieces(stream):
+        async for piece in _pieces(request.stream()):
             await settled(working)
             working.result()
-            working = loop.run_in_executor(None, take, piece)
+            working = begun_in_thread(take, piece)
+        await while_there(request, call_off, settled(working))
+    except BaseException:
+        call_off()
+        raise
     finally:
         await settled(working)
     working.result()

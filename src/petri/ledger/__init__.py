@@ -10,6 +10,7 @@ the answer, never half a transaction. Rows are never removed: deleting a sandbox
                                       the questions and changes, by noun
     rows.py, pages.py, prepared.py    what those have in common
     writer.py, readers.py             the threads they happen in
+    ballast.py                        space kept for the day the disk is full
     sqlite.py                         all that is particular to SQLite
 """
 
@@ -68,7 +69,7 @@ class Ledger:
         except BaseException:
             connection.close()
             raise
-        writer = Writer(connection, sqlite.explain)
+        writer = Writer(connection, sqlite.explain, database.ballast)
         return cls(writer, writer if database.in_memory else Readers(database.reader, sqlite.explain))
 
     async def close(self) -> None:
@@ -80,6 +81,14 @@ class Ledger:
     def _close(self) -> None:
         self._readers.close()
         self._writer.close()  # last: the last connection to go folds the -wal into the file
+
+    def require_room(self) -> None:
+        """Raise `StorageFull` if there is room for deletions and endings only."""
+        self._writer.require_room()
+
+    async def restore_ballast(self) -> None:
+        """Fill up what was let go to write on a full disk, once there is room. Called by the reaper."""
+        await self._writer.restore_ballast()
 
     # ---------------------------------------------------------------------------------------- sandboxes
 
@@ -110,7 +119,9 @@ class Ledger:
         it was read.
         """
         happening = Happening(sandbox.id, time.time(), event.value, detail)
-        return await self._writer.do(lambda connection: sandboxes.advance(connection, sandbox, happening))
+        return await self._writer.do(
+            lambda connection: sandboxes.advance(connection, sandbox, happening), must=True
+        )
 
     async def amend(self, sandbox: Sandbox, changes: Mapping[str, Any]) -> Sandbox:
         """Change `name`, `ttl_s`, `idle_s`, `limits` or `metadata` of a live sandbox; return it as it is now.
@@ -152,7 +163,10 @@ class Ledger:
 
         `Conflict` if the lifecycle does not allow it, or if the run moved on since it was read.
         """
-        return await self._writer.do(lambda connection: runs.advance(connection, run, event, at, ending))
+        must = event is not RunEvent.START
+        return await self._writer.do(
+            lambda connection: runs.advance(connection, run, event, at, ending), must=must
+        )
 
     async def run(self, run_id: str, tenant: str) -> Run:
         """Return a run in whatever state; `NotFound` if it is not this tenant's."""
@@ -168,14 +182,14 @@ class Ledger:
 
     async def interrupt_unfinished_runs(self, at: float) -> int:
         """Write down that every unfinished run was cut off; return how many were. Called at start."""
-        return await self._writer.do(lambda connection: runs.interrupt_unfinished(connection, at))
+        return await self._writer.do(lambda connection: runs.interrupt_unfinished(connection, at), must=True)
 
     # ------------------------------------------------------------------------------------------ history
 
     async def note(self, sandbox_id: str, kind: str, detail: Mapping[str, Any], *, at: float) -> None:
         """Write down something that changed no state, such as `files.written`; the sandbox was in use."""
         happening = Happening(sandbox_id, at, kind, detail)
-        await self._writer.do(lambda connection: sandboxes.note(connection, happening))
+        await self._writer.do(lambda connection: sandboxes.note(connection, happening), must=True)
 
     async def events(self, sandbox_id: str, *, limit: int, cursor: str | None) -> Page[HistoryRow]:
         """Return the history of a sandbox and its runs, oldest first."""

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine, event, make_
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from petri.errors import HostError, Invalid, StorageFull, Unavailable
+from petri.ledger.ballast import Ballast
 from petri.ledger.prepared import wrapped
 
 BUSY_TIMEOUT_S = 2.0
@@ -38,9 +39,21 @@ class Sqlite:
         self._writing = _engine(self._path, query_only=False)
         event.listen(self._writing, "begin", _begin)
         self._reading = _engine(self._path, query_only=True)
+        self.ballast = Ballast(self._path and self._path.with_name(f"{self._path.name}-ballast"))
 
     def writer(self) -> Connection:
         """Return a connection to a file that is there, is sound, and is nobody else's to read."""
+        while True:
+            try:
+                connection = self._writer()
+            except StorageFull:  # opening makes the -wal and the -shm, for which there must be room
+                if not self.ballast.release():
+                    raise
+            else:
+                self.ballast.restore()
+                return connection
+
+    def _writer(self) -> Connection:
         if self._path is not None:
             _make_private(self._path)
         connection = _connected(self._writing)
@@ -59,8 +72,12 @@ class Sqlite:
 
 def explain(error: DBAPIError) -> HostError:
     """Return what a refusal of the database means to a caller. The SQL goes to our log only."""
-    code = getattr(error.orig, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-    kind, message = _MEANING.get(code, (Unavailable, "the ledger could not be used"))
+    code = getattr(error.orig, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    if (
+        code == sqlite3.SQLITE_IOERR_SHMSIZE
+    ):  # the one file of a ledger for whose lack of room SQLite has no word
+        code = sqlite3.SQLITE_FULL
+    kind, message = _MEANING.get(code & 0xFF, (Unavailable, "the ledger could not be used"))
     return kind(message, detail=str(error))
 
 

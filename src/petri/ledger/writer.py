@@ -19,7 +19,8 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from petri.errors import HostError, Unavailable
+from petri.errors import HostError, StorageFull, Unavailable
+from petri.ledger.ballast import Ballast
 
 T = TypeVar("T")
 Job = Callable[[Connection], T]
@@ -34,6 +35,8 @@ class _Asked:
     job: Job[Any]
     loop: asyncio.AbstractEventLoop
     answer: asyncio.Future[Any]
+    must: bool
+    """What happened is written down even on a full disk, as long as there is ballast."""
 
 
 @dataclass(slots=True)
@@ -45,9 +48,10 @@ class _Settled:
 class Writer:
     """Does jobs in transactions, in the order they were asked for. Owns its thread and `connection`."""
 
-    def __init__(self, connection: Connection, explain: Explain) -> None:
+    def __init__(self, connection: Connection, explain: Explain, ballast: Ballast) -> None:
         self._connection = connection
         self._explain = explain
+        self._ballast = ballast
         self._queue: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
         self._closed = False
         # A daemon, so that a forgotten `close` cannot hold up the end of the process; a transaction
@@ -55,17 +59,28 @@ class Writer:
         self._thread = threading.Thread(target=self._work, name="petri-ledger-writer", daemon=True)
         self._thread.start()
 
-    async def do(self, job: Job[T]) -> T:
+    async def do(self, job: Job[T], *, must: bool = False) -> T:
         """Return what `job` returns, once its transaction is on the disk.
 
-        Cancelling this gives up the answer, not the job.
+        Cancelling this gives up the answer, not the job. What `must` be written down is, on a full disk
+        too; the rest is then refused.
         """
         if self._closed:
             raise Unavailable("the ledger is closed")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        self._queue.put(_Asked(job, loop, answer))
+        self._queue.put(_Asked(job, loop, answer, must))
         return await answer
+
+    def require_room(self) -> None:
+        """Refuse if only what must be written down can be."""
+        if not self._ballast.is_whole:
+            raise _full()
+
+    async def restore_ballast(self) -> None:
+        """Fill up the ballast, if some was let go and there is room again."""
+        if not self._ballast.is_whole:
+            await self.do(lambda _: None, must=True)  # before every job that is done without it
 
     async def glance(self, job: Job[T]) -> T:
         """Return what `job` finds; in memory there is one connection, and its thread is the only way."""
@@ -84,7 +99,10 @@ class Writer:
 
     def _work(self) -> None:
         while batch := self._next():
-            _hand_over(batch, self._settle([asked.job for asked in batch]))
+            if not self._ballast.is_whole:
+                self._ballast.restore()
+            has_room = self._ballast.is_whole
+            _hand_over(batch, self._settle(batch) if has_room else self._settle_musts(batch, _full()))
 
     def _next(self) -> list[_Asked]:
         """Wait for a job; return it with those behind it, or nothing once the queue has ended."""
@@ -98,16 +116,30 @@ class Writer:
                 batch.append(asked)
         return batch
 
-    def _settle(self, jobs: Sequence[Job[Any]]) -> list[_Settled]:
+    def _settle(self, batch: Sequence[_Asked]) -> list[_Settled]:
         try:
             with self._connection.begin():
-                return [_Settled(job(self._connection)) for job in jobs]
+                return [_Settled(asked.job(self._connection)) for asked in batch]
         except OperationalError as error:  # no lock, no space, no disk: alone they would fare no better
-            return [_Settled(error=self._explain(error)) for _ in jobs]
+            refusal = self._explain(error)
+            must = any(asked.must for asked in batch)
+            if must and isinstance(refusal, StorageFull) and self._ballast.release():
+                return self._settle_musts(batch, refusal)
+            return [_Settled(error=refusal) for _ in batch]
         except Exception as error:  # noqa: BLE001  whatever a job raises belongs to who awaits it
-            if len(jobs) > 1:
-                return [settled for job in jobs for settled in self._settle([job])]
+            if len(batch) > 1:
+                return [settled for asked in batch for settled in self._settle([asked])]
             return [_Settled(error=self._explain(error) if isinstance(error, DBAPIError) else error)]
+
+    def _settle_musts(self, batch: Sequence[_Asked], refusal: HostError) -> list[_Settled]:
+        """Refuse what need not be: what is left of the ballast is for deletions and endings."""
+        must = [asked for asked in batch if asked.must]
+        settled = iter(self._settle(must) if must else [])
+        return [next(settled) if asked.must else _Settled(error=refusal) for asked in batch]
+
+
+def _full() -> StorageFull:
+    return StorageFull("the disk that holds the ledger is full; delete what is not needed and try again")
 
 
 def _hand_over(batch: Sequence[_Asked], settled: Sequence[_Settled]) -> None:

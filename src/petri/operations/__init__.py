@@ -16,6 +16,7 @@ from petri.errors import InvalidField
 from petri.ledger import Ledger
 from petri.model import Limits, Run, RunEvent, Sandbox
 from petri.operations.access import ANYBODY, AT_HOME, STRANGER, Access, Caller
+from petri.operations.benches import Benches
 from petri.operations.desk import Desk
 from petri.operations.disk import Disk
 from petri.operations.languages import Languages
@@ -81,6 +82,8 @@ class Host:
     """When a sandbox was last used, for uses not yet worth a row in the ledger."""
     uploads: Counter[str] = field(default_factory=Counter)
     """How many uploads are under way, by sandbox: a slow one is use, too."""
+    benches: Benches = field(default_factory=Benches)
+    """Where long work on files is done."""
     naming: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
     """Who is making a sandbox of a name, by tenant and name."""
     draining: bool = False

@@ -5,23 +5,21 @@ threads: a slow disk must not hold up everybody else.
 """
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
-from typing import TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from dataclasses import dataclass
 
-from petri.errors import Conflict
+from petri.errors import Conflict, StorageFull
 from petri.model import Sandbox, State
 from petri.operations import Caller, Host
 from petri.threads import in_thread
-from petri.workspace import ArchiveKind, Entry, Intake, Listing, OpenFile, Written
+from petri.workspace import ArchiveKind, Errand, Intake, Listing, OpenFile, Written, names_a_digest
 
 _LISTED = 10_000
 _NAMED = 20
 """Paths a history row names; a row about ten thousand files says how many they were."""
 _NOTED_S = 30
 """Reading is noted in the ledger this often at most."""
-
-T = TypeVar("T")
 
 
 async def live_sandbox(host: Host, caller: Caller, sandbox_id: str) -> Sandbox:
@@ -35,6 +33,7 @@ async def live_sandbox(host: Host, caller: Caller, sandbox_id: str) -> Sandbox:
 @asynccontextmanager
 async def receive(host: Host, sandbox: Sandbox) -> AsyncIterator[Intake]:
     """Hold open where an upload is staged; nothing of it is seen in the workspace before `commit`."""
+    host.ledger.require_room()
     await host.disk.refuse_full(sandbox.tenant, host.access.quotas(sandbox.tenant).disk_bytes)
     host.uploads[sandbox.id] += 1
     intake = host.workspaces.receive(sandbox.id, host.owner_of(sandbox))
@@ -50,6 +49,13 @@ async def receive(host: Host, sandbox: Sandbox) -> AsyncIterator[Intake]:
             del host.uploads[sandbox.id]
 
 
+@asynccontextmanager
+async def receive_to_unpack(host: Host, sandbox: Sandbox) -> AsyncIterator[Intake]:
+    """Hold open where an upload of archives is staged; `Busy` if too many are being unpacked here."""
+    async with host.benches.bench(sandbox.id, "unpacking"), receive(host, sandbox) as intake:
+        yield intake
+
+
 async def commit(
     host: Host,
     sandbox: Sandbox,
@@ -60,7 +66,10 @@ async def commit(
 ) -> list[Written]:
     """Make everything in `intake` appear in the workspace, whole, durable and on record."""
     most = host.access.quotas(sandbox.tenant).disk_bytes
-    async with host.disk.room_for(intake.size, sandbox.tenant, most):
+    async with (
+        host.disk.room_for(intake.size, sandbox.tenant, most),
+        _bench_to_judge(host, sandbox, if_match, if_none_match),
+    ):
         written = await in_thread(intake.commit, if_match=if_match, if_none_match=if_none_match)
         detail = {
             "count": len(written),
@@ -71,44 +80,73 @@ async def commit(
     return written
 
 
-async def look(host: Host, caller: Caller, sandbox_id: str, path: str, *, recursive: bool) -> Listing:
+async def look(
+    host: Host, caller: Caller, sandbox_id: str, path: str, errand: Errand, *, recursive: bool
+) -> Listing:
     """Return what is in a folder."""
-    return await _read(
-        host,
-        caller,
-        sandbox_id,
-        lambda: host.workspaces.list(sandbox_id, path, recursive=recursive, limit=_LISTED),
-    )
+    sandbox = await _used(host, caller, sandbox_id)
+    listing = host.workspaces.list
+    return await in_thread(listing, sandbox.id, path, recursive=recursive, limit=_LISTED, errand=errand)
 
 
-async def entry(host: Host, caller: Caller, sandbox_id: str, path: str) -> Entry:
-    """Return what is at `path`, without following a link there."""
-    return await _read(host, caller, sandbox_id, lambda: host.workspaces.entry(sandbox_id, path))
+async def open_file(
+    host: Host, caller: Caller, sandbox_id: str, path: str, errand: Errand, *conditions: str | None
+) -> OpenFile:
+    """Return a file opened for reading, its version told as `conditions` need it; the caller closes it."""
+    sandbox = await _used(host, caller, sandbox_id)
+    file = await in_thread(host.workspaces.open, sandbox.id, path)
+    try:
+        if file.wants_hashing(*conditions):
+            async with host.benches.bench(sandbox.id, "hashing"):
+                await in_thread(file.hash, errand)
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
-async def open_file(host: Host, caller: Caller, sandbox_id: str, path: str) -> OpenFile:
-    """Return a file opened for reading; the caller closes it."""
-    return await _read(host, caller, sandbox_id, lambda: host.workspaces.open(sandbox_id, path))
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A folder as an archive, made while it is read."""
+
+    pieces: Iterator[bytes]
+    close: Callable[[], Awaitable[None]]
+    """To be called when no more pieces are wanted, or when there are none."""
 
 
 async def archive(
-    host: Host, caller: Caller, sandbox_id: str, path: str, kind: ArchiveKind
-) -> Iterator[bytes]:
-    """Return a folder as an archive, made while it is read."""
-    return await _read(host, caller, sandbox_id, lambda: host.workspaces.archive(sandbox_id, path, kind))
+    host: Host, caller: Caller, sandbox_id: str, path: str, kind: ArchiveKind, errand: Errand
+) -> Archive:
+    """Return a folder as an archive; the caller closes it."""
+    sandbox = await _used(host, caller, sandbox_id)
+    async with AsyncExitStack() as held:
+        await held.enter_async_context(host.benches.bench(sandbox.id, "archiving"))
+        pieces = await in_thread(host.workspaces.archive, sandbox.id, path, kind, errand)
+        return Archive(pieces, held.pop_all().aclose)
 
 
-async def delete(host: Host, caller: Caller, sandbox_id: str, path: str, if_match: str | None) -> None:
+async def delete(
+    host: Host, caller: Caller, sandbox_id: str, path: str, if_match: str | None, errand: Errand
+) -> None:
     """Delete a file, a link, or a folder with everything in it."""
     sandbox = await live_sandbox(host, caller, sandbox_id)
-    await in_thread(host.workspaces.delete, sandbox.id, path, if_match=if_match)
+    async with _bench_to_judge(host, sandbox, if_match):
+        await in_thread(host.workspaces.delete, sandbox.id, path, if_match=if_match, errand=errand)
     await host.ledger.note(sandbox.id, "files.deleted", {"path": path}, at=time.time())
 
 
-async def _read(host: Host, caller: Caller, sandbox_id: str, ask: Callable[[], T]) -> T:
+def _bench_to_judge(
+    host: Host, sandbox: Sandbox, *conditions: str | None
+) -> AbstractAsyncContextManager[None]:
+    """Return a bench if `conditions` may have to be judged by hashing what is there."""
+    return host.benches.bench(sandbox.id, "hashing") if names_a_digest(*conditions) else nullcontext()
+
+
+async def _used(host: Host, caller: Caller, sandbox_id: str) -> Sandbox:
+    """Return a sandbox whose files can be used now, and have it noted that they are."""
     sandbox = await live_sandbox(host, caller, sandbox_id)
     await _note_use(host, sandbox)
-    return await in_thread(ask)
+    return sandbox
 
 
 async def _note_use(host: Host, sandbox: Sandbox) -> None:
@@ -117,4 +155,5 @@ async def _note_use(host: Host, sandbox: Sandbox) -> None:
     host.used[sandbox.id] = now
     pause_s = min(_NOTED_S, (sandbox.idle_s or _NOTED_S) / 10)
     if now - sandbox.last_active_at > pause_s:
-        await host.ledger.touch(sandbox.id, now)
+        with suppress(StorageFull):  # a full disk is no reason not to read from it
+            await host.ledger.touch(sandbox.id, now)

@@ -15,7 +15,7 @@ Imported by: `operations`, `app`. Imports: `petri.trees`, `petri.errors`.
 
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from petri.errors import Invalid, NotFound, StorageFull
 from petri.workspace.archives import ArchiveKind, archivable, archived
 from petri.workspace.beneath import FOLDER, beneath, trusted
 from petri.workspace.commit import Site, roll_forward
+from petri.workspace.errand import Errand
 from petri.workspace.ground import Ground
 from petri.workspace.intake import Intake, StagedFile, Written
 from petri.workspace.journal import Journal
@@ -30,27 +31,31 @@ from petri.workspace.listing import Entry, Listing, list_folder, look
 from petri.workspace.measuring import disk_bytes
 from petri.workspace.paths import clean, split
 from petri.workspace.plan import Bounds
-from petri.workspace.preconditions import current_digest, require
+from petri.workspace.preconditions import Conditions, current_version
 from petri.workspace.reading import OpenFile, open_file, resolve_file, resolve_folder
 from petri.workspace.refusals import refusing
+from petri.workspace.versions import Version, names_a_digest
 
 __all__ = [
     "ArchiveKind",
     "Bounds",
     "Entry",
+    "Errand",
     "Intake",
     "Listing",
     "OpenFile",
     "StagedFile",
+    "Version",
     "Workspaces",
     "Written",
+    "names_a_digest",
 ]
 
 _DELETE_S = 10.0
-"""How long deleting a folder frees its space before it leaves the rest to `tidy`. The folder is gone at
-once; only a huge one, or code that stands in it and keeps filling it, takes longer."""
+"""How long deleting a folder frees its space before it leaves the rest to `empty_trash`. The folder is gone
+at once; only a huge one, or code that stands in it and keeps filling it, takes longer."""
 _REMOVE_S = 300.0
-"""The same for a whole workspace and for the trash: nobody waits for those with a request open."""
+"""The same for a whole workspace."""
 
 
 class Workspaces:
@@ -62,7 +67,11 @@ class Workspaces:
 
     def stop(self) -> None:
         """Give up what only serves a request: the server is ending. Called once, by `app`."""
-        self._ground.digests.stop()
+        self._ground.ending.set()
+
+    def errand(self) -> Errand:
+        """Return new work for one request, to be called off should nobody wait for it any more."""
+        return self._ground.errand()
 
     def create(self, sandbox_id: str, owner: int | None) -> None:
         """Have an empty workspace, durably, that belongs to `owner`. Creating twice is fine."""
@@ -94,23 +103,26 @@ class Workspaces:
             os.fsync(root)
             self._ground.trash.burn(thrown, patience_s=_REMOVE_S)
 
-    def tidy(self, known: Callable[[str], bool] | None) -> None:
+    def tidy(self) -> None:
         """Finish what a crash interrupted: committed uploads are completed, scraps thrown away.
 
-        Uploads to a sandbox that `known` denies are scraps too. Looks into no workspace that had no
-        upload under way. Called at start; at any later time too, since it leaves alone the uploads that
-        began since.
+        Looks into no workspace that had no upload under way, and removes nothing: `empty_trash` does.
+        Called at start; at any later time too, since it leaves alone the uploads that began since.
         """
         with refusing(""):
             for stage in self._ground.old_stages():
                 with suppress(StorageFull):  # then it stays committed, and the next start completes it
-                    self._complete(stage, known)
-                    self._ground.discard(stage)
-            self._ground.trash.empty(patience_s=_REMOVE_S)
+                    self._complete(stage)
+                    self._ground.throw_away(stage)
 
-    def _complete(self, stage: Path, known: Callable[[str], bool] | None) -> None:
+    def empty_trash(self, *, within_s: float) -> bool:
+        """Free what was thrown away, for so long at most; say whether all was tried that is there."""
+        with refusing(""):
+            return self._ground.trash.empty(patience_s=within_s)
+
+    def _complete(self, stage: Path) -> None:
         journal = Journal.read(stage)
-        if journal is None or (known is not None and not known(journal.sandbox_id)):
+        if journal is None:
             return
         with (
             suppress(NotFound),
@@ -124,9 +136,12 @@ class Workspaces:
         return Intake(self._ground, self._bounds, sandbox_id, owner)
 
     def open(self, sandbox_id: str, path: str) -> OpenFile:
-        """Open a regular file for reading; the caller closes it."""
+        """Open a regular file for reading; the caller closes it.
+
+        Its version holds the digest if that is known, or learnt in the blink of an eye.
+        """
         with self._ground.workspace(sandbox_id) as workspace:
-            return open_file(workspace, path, self._ground.digests)
+            return open_file(workspace, path, self._ground.digests, self.errand())
 
     def entry(self, sandbox_id: str, path: str) -> Entry:
         """Return what is at `path`; a link is itself, not what it points to."""
@@ -143,26 +158,34 @@ class Workspaces:
         with self._ground.workspace(sandbox_id) as workspace:
             return resolve_folder(workspace, path)
 
-    def list(self, sandbox_id: str, path: str, *, recursive: bool, limit: int) -> Listing:
+    def list(
+        self, sandbox_id: str, path: str, *, recursive: bool, limit: int, errand: Errand | None = None
+    ) -> Listing:
         """Return what is in the folder at `path`, at most `limit` entries, sorted by path."""
         with self._ground.workspace(sandbox_id) as workspace:
-            return list_folder(workspace, path, recursive=recursive, limit=limit)
+            looking = errand or self.errand()
+            return list_folder(workspace, path, looking, recursive=recursive, limit=limit)
 
-    def archive(self, sandbox_id: str, path: str, kind: ArchiveKind) -> Iterator[bytes]:
+    def archive(
+        self, sandbox_id: str, path: str, kind: ArchiveKind, errand: Errand | None = None
+    ) -> Iterator[bytes]:
         """Return the folder at `path` as a stream; empty `path` for everything.
 
         What cannot be archived is refused now, not when the first bytes have been sent.
         """
         with self._ground.workspace(sandbox_id) as workspace:
-            path = archivable(workspace, path, kind)
+            most = self._bounds.max_upload_bytes
+            path = archivable(workspace, path, kind, most, errand or self.errand())
         return self._archived(sandbox_id, path, kind)
 
     def _archived(self, sandbox_id: str, path: str, kind: ArchiveKind) -> Iterator[bytes]:
         # Opened anew: a generator that is never started would never close what it was given.
         with self._ground.workspace(sandbox_id) as workspace:
-            yield from archived(workspace, path, kind)
+            yield from archived(workspace, path, kind, self._bounds.max_upload_bytes)
 
-    def delete(self, sandbox_id: str, path: str, *, if_match: str | None) -> None:
+    def delete(
+        self, sandbox_id: str, path: str, *, if_match: str | None, errand: Errand | None = None
+    ) -> None:
         """Remove a file, a link itself, or a folder with everything in it, durably."""
         path = clean(path, new=False, empty=True)
         if not path:
@@ -171,8 +194,11 @@ class Workspaces:
         ground = self._ground
         with ground.changing(sandbox_id), ground.workspace(sandbox_id) as workspace:
             if if_match is not None:
-                current = current_digest(workspace, path, ground.digests)
-                require(path, current, if_match=if_match, if_none_match=None)
+                conditions = Conditions(if_match)
+                finding = errand or ground.errand()
+                conditions.require(
+                    path, current_version(workspace, path, ground.digests, conditions, finding)
+                )
             with refusing(path), beneath(workspace, folder, FOLDER) as fd:
                 thrown = self._unhinge(fd, name)
                 os.fsync(fd)

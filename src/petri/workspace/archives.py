@@ -11,7 +11,8 @@ import zstandard
 
 from petri.errors import Invalid
 from petri.workspace.beneath import FOLDER, LOOK, beneath
-from petri.workspace.packing import Packed, packed
+from petri.workspace.errand import Errand
+from petri.workspace.packing import Packed, packed, refuse_holes
 from petri.workspace.paths import clean, quoted
 from petri.workspace.reading import require_folder
 from petri.workspace.refusals import refusing
@@ -33,10 +34,10 @@ class _Compressor(Protocol):
     def flush(self) -> bytes: ...
 
 
-def archived(workspace: int, path: str, kind: ArchiveKind) -> Iterator[bytes]:
+def archived(workspace: int, path: str, kind: ArchiveKind, most_holes_bytes: int) -> Iterator[bytes]:
     """Yield an archive of the folder at `path`; its members are named from there."""
     with refusing(path), beneath(workspace, path, FOLDER) as top:
-        members = packed(top)
+        members = packed(top, most_holes_bytes)
         if kind == "tar":
             yield from _gathered(_tarred(members))
         elif kind == "tar.gz":
@@ -47,15 +48,16 @@ def archived(workspace: int, path: str, kind: ArchiveKind) -> Iterator[bytes]:
             yield from _gathered(zipped(members))
 
 
-def archivable(workspace: int, path: str, kind: str) -> str:
+def archivable(workspace: int, path: str, kind: str, most_holes_bytes: int, errand: Errand) -> str:
     """Return the plain form of `path` if it can be archived; refuse before the first byte is sent."""
     if kind not in KINDS:
         raise Invalid(f"{quoted(kind)} is no kind of archive; ask for one of {', '.join(KINDS)}")
     path = clean(path, new=False, empty=True)
     with refusing(path), beneath(workspace, path, LOOK) as fd:
         require_folder(os.fstat(fd), path)
-        with beneath(fd, "", FOLDER):
-            return path
+        with beneath(fd, "", FOLDER) as top:
+            refuse_holes(top, most_holes_bytes, errand)
+    return path
 
 
 def _tarred(members: Iterable[Packed]) -> Iterator[bytes]:

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 from petri.errors import Busy, NotFound
 from petri.workspace.beneath import trusted
 from petri.workspace.digests import Digests
+from petri.workspace.errand import Errand
 from petri.workspace.kernel import syncfs
 from petri.workspace.paths import quoted
 from petri.workspace.refusals import refusing
@@ -35,8 +36,10 @@ class Ground:
         # The operator's own path may well pass a link; from here on, none of ours does.
         self.root = root.resolve()
         self.staging = self.root / ".staging"
-        self.trash = Trash(self.root / ".trash")
         self.digests = Digests()
+        self.ending = threading.Event()
+        """Set when the server ends: every errand is called off."""
+        self.trash = Trash(self.root / ".trash", self.ending)
         self._life = secrets.token_hex(8)
         self._count = itertools.count()
         self._guard = threading.Lock()
@@ -88,17 +91,24 @@ class Ground:
         finally:
             lock.release()
 
+    def errand(self) -> Errand:
+        """Return new work that ends with the server at the latest."""
+        return Errand(self.ending)
+
     def new_stage(self) -> Path:
         """Make a staging folder of this life of the server."""
         stage = self.staging / f"{self._life}-{next(self._count)}"
         stage.mkdir(mode=0o700)
         return stage
 
+    def throw_away(self, stage: Path) -> str:
+        """Move a staging folder to the trash, with whatever is still in it; return its name there."""
+        with trusted(self.staging) as staging:
+            return self.trash.throw(staging, stage.name)
+
     def discard(self, stage: Path) -> None:
         """Make a staging folder vanish, with whatever is still in it."""
-        with trusted(self.staging) as staging:
-            thrown = self.trash.throw(staging, stage.name)
-        self.trash.burn(thrown, patience_s=_PATIENCE_S)
+        self.trash.burn(self.throw_away(stage), patience_s=_PATIENCE_S)
 
     def old_stages(self) -> list[Path]:
         """Return the staging folders that an earlier life of the server left."""

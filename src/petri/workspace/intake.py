@@ -10,14 +10,14 @@ from typing import Literal, Self
 
 from blake3 import blake3
 
-from petri.errors import Invalid
+from petri.errors import Invalid, TooLarge
 from petri.workspace.beneath import FOLDER, beneath
 from petri.workspace.commit import Site, carry_out, hand_over, harden
 from petri.workspace.ground import Ground
 from petri.workspace.members import Member
 from petri.workspace.paths import clean, clean_member, clean_target, quoted
 from petri.workspace.plan import Bounds, Move, Plan
-from petri.workspace.preconditions import current_digest, require
+from petri.workspace.preconditions import Conditions, current_version
 from petri.workspace.refusals import refusing
 from petri.workspace.unpacking import members, refusing_broken
 
@@ -47,6 +47,11 @@ class StagedFile:
         self._inode = os.fstat(fd).st_ino
         self._plan = plan
         self._hasher = blake3()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still be written to."""
+        return self._fd >= 0
 
     @property
     def digest(self) -> str:
@@ -87,6 +92,7 @@ class Intake:
         self._sandbox_id = sandbox_id
         self._owner = owner
         self._plan = Plan(bounds)
+        self._errand = ground.errand()
         self._open: list[StagedFile] = []
         self._names = 0
         self._stage: Path
@@ -111,9 +117,14 @@ class Intake:
         """The bytes that are staged."""
         return self._plan.size
 
+    def call_off(self) -> None:
+        """Have whatever takes long in here given up: nobody waits for it any more. From any thread."""
+        self._errand.call_off()
+
     def file(self, path: str, *, mode: int = 0o644) -> StagedFile:
         """Begin a file that will be at `path`; write to it and close it before the commit."""
         path = clean(path, new=True)
+        self._open = [staged for staged in self._open if staged.is_open]
         with self._staged(path) as name:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             fd = os.open(name, flags, 0o600, dir_fd=self._staging)
@@ -150,29 +161,31 @@ class Intake:
         with self._plan.careful(), refusing(name), beneath(self._staging, staged.name, os.O_RDONLY) as fd:
             unpacked: dict[str, Move] = {}
             with refusing_broken(name):
-                for member, content in members(fd, name, self._bounds):
-                    self._take_in(member, content, into, unpacked)
+                for member, content in members(fd, name, self._bounds, self._errand):
+                    with _naming(member):
+                        self._take_in(member, content, into, unpacked)
             os.unlink(staged.name, dir_fd=self._staging)
 
     def commit(self, *, if_match: str | None = None, if_none_match: str | None = None) -> list[Written]:
         """Put everything in place, durably, and return the files; or raise, and nothing has changed.
 
-        The conditions are about one file: the digest it must have, or must not have, or `*`.
+        The conditions are about one file: the version it must be, or must not be, or `*`.
         """
         for staged in self._open:
             staged.close()
         self._open.clear()
         moves = self._plan.moves()
-        conditional = if_match is not None or if_none_match is not None
-        if conditional and [move.kind for move in moves] != ["file"]:
+        conditions = Conditions(if_match, if_none_match)
+        if conditions and [move.kind for move in moves] != ["file"]:
             raise Invalid("If-Match and If-None-Match are for one file; this upload is none, or many")
         with refusing(""):
             harden(self._staging, moves)
         ground = self._ground
         with ground.changing(self._sandbox_id), ground.workspace(self._sandbox_id) as workspace:
-            if conditional:
-                current = current_digest(workspace, moves[0].path, ground.digests)
-                require(moves[0].path, current, if_match=if_match, if_none_match=if_none_match)
+            if conditions:
+                path = moves[0].path
+                current = current_version(workspace, path, ground.digests, conditions, self._errand)
+                conditions.require(path, current)
             with refusing(""):
                 carry_out(Site(workspace, self._staging, self._owner), self._sandbox_id, moves)
         return [Written(move.path, move.size, move.digest) for move in moves if move.kind == "file"]
@@ -221,3 +234,12 @@ class Intake:
         move = replace(source, path=path, staged=name)
         self._plan.add(move)
         return move
+
+
+@contextmanager
+def _naming(member: Member) -> Iterator[None]:
+    """Say at which member of an archive there was too much of something."""
+    try:
+        yield
+    except TooLarge as error:
+        raise TooLarge(f"at the archive's member {quoted(member.name)}: {error.message}") from error

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from petri.workspace.beneath import FOLDER, LOOK, beneath
+from petri.workspace.errand import Errand
 from petri.workspace.paths import clean, fits, join
 from petri.workspace.reading import require_folder
 from petri.workspace.refusals import refusing
 from petri.workspace.walk import Found, walk
 
 Kind = Literal["file", "folder", "link", "other"]
+_NAMES_BYTES = 4 << 20
+"""What paths and targets of one listing come to at most: ten thousand may be of four kilobytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +51,25 @@ def look(workspace: int, path: str) -> Entry:
         return _entry(path, seen, os.readlink("", dir_fd=fd) if stat.S_ISLNK(seen.st_mode) else None)
 
 
-def list_folder(workspace: int, path: str, *, recursive: bool, limit: int) -> Listing:
+def list_folder(workspace: int, path: str, errand: Errand, *, recursive: bool, limit: int) -> Listing:
     """Return at most `limit` entries of the folder at `path`, those further up first."""
     path = clean(path, new=False, empty=True)
     entries: list[Entry] = []
-    truncated = False
+    truncated, left_bytes = False, _NAMES_BYTES
     with refusing(path), beneath(workspace, path, LOOK) as top:
         require_folder(os.fstat(top), path)
         # Asked again for reading, so that a folder closed to us is refused and not shown as empty.
         with beneath(top, "", FOLDER), closing(walk(top, recursive=recursive)) as everything:
             for found in everything:
-                whole = join(path, found.path)
-                if len(entries) == limit or not fits(whole):
+                errand.check()
+                if len(entries) == limit or left_bytes < 0:
                     truncated = True
-                    if len(entries) == limit:
-                        break
+                    break
+                if not fits(whole := join(path, found.path)):
+                    truncated = True
                     continue
                 entries.append(_entry(whole, found.stat, _target(found)))
+                left_bytes -= len(whole) + len(entries[-1].target or "")
     entries.sort(key=lambda entry: entry.path)
     return Listing(path, tuple(entries), truncated)
 

@@ -2,6 +2,9 @@
 
 Archives say a file's size before its content. A file that shrinks meanwhile is filled up with zeros
 and one that grows is cut, so that what follows stays readable.
+
+No kind of archive that everybody can read knows holes, so those of a sparse file would be sent as zeros.
+A terabyte of them is made in no time and would be sent for hours: there may be so many and no more.
 """
 
 import os
@@ -10,9 +13,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
+from petri.errors import TooLarge
+from petri.workspace.errand import Errand
+from petri.workspace.paths import quoted
 from petri.workspace.walk import Found, walk
 
 _CHUNK_BYTES = 1 << 18
+_BLOCK_BYTES = 512
+"""The unit of `st_blocks`, whatever the file system's own is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +43,35 @@ class Packed:
             yield chunk
 
 
-def packed(top: int) -> Iterator[Packed]:
-    """Yield what is below `top`. FIFOs, sockets, devices and what is closed to us are left out."""
+def refuse_holes(top: int, most_bytes: int, errand: Errand) -> None:
+    """Refuse if the files below `top` have more holes in all than may be sent as zeros."""
+    with closing(walk(top, recursive=True, in_order=False)) as everything:
+        for found in everything:
+            errand.check()
+            most_bytes -= _holes(found.stat)
+            if most_bytes < 0:
+                raise TooLarge(
+                    f"{quoted(found.path)} has holes of {_holes(found.stat)} bytes, which an archive would "
+                    "hold as zeros, and that is too much; delete the file, or download it by itself"
+                )
+
+
+def _holes(seen: os.stat_result) -> int:
+    return max(0, seen.st_size - seen.st_blocks * _BLOCK_BYTES) if stat.S_ISREG(seen.st_mode) else 0
+
+
+def packed(top: int, most_holes_bytes: int) -> Iterator[Packed]:
+    """Yield what is below `top`. FIFOs, sockets, devices and what is closed to us are left out.
+
+    So are files that got holes beyond `most_holes_bytes` since `refuse_holes` looked.
+    """
     with closing(walk(top, recursive=True)) as everything:
         for found in everything:
             if stat.S_ISREG(found.stat.st_mode):
-                yield from _file(found)
+                for member in _file(found):
+                    if (holes := _holes(member.stat)) <= most_holes_bytes:
+                        most_holes_bytes -= holes
+                        yield member
             elif found.is_folder:
                 yield Packed(found.path, found.stat)
             elif stat.S_ISLNK(found.stat.st_mode):

@@ -2,14 +2,17 @@
 
 import os
 import stat
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from petri.errors import Conflict
 from petri.workspace.beneath import FILE, LOOK, beneath, open_beneath
-from petri.workspace.digests import Digests
+from petri.workspace.digests import AT_ONCE_BYTES, UNASKED_BYTES, Digests
+from petri.workspace.errand import Errand
 from petri.workspace.paths import clean, quoted
 from petri.workspace.refusals import refusing
+from petri.workspace.versions import Version, names_a_digest, version
 
 
 class OpenFile:
@@ -18,13 +21,24 @@ class OpenFile:
     Code that writes to it in place does; then fewer bytes than `size` may come.
     """
 
-    def __init__(self, fd: int, digest: str) -> None:
+    def __init__(self, fd: int, digests: Digests) -> None:
         seen = os.fstat(fd)
         self._fd = fd
-        self.digest = digest
+        self._digests = digests
+        self.version: Version = version(seen, digests.known(seen))
         self.size = seen.st_size
         self.mode = stat.S_IMODE(seen.st_mode)
         self.modified_at = seen.st_mtime
+
+    def wants_hashing(self, *conditions: str | None) -> bool:
+        """Say whether to `hash` before the version is told or compared with what `conditions` name."""
+        asked = self.size <= UNASKED_BYTES or names_a_digest(*conditions)
+        return asked and self.version.digest is None
+
+    def hash(self, errand: Errand) -> None:
+        """Have the digest in `version`. Takes long for a large file."""
+        with refusing(""):
+            self.version = replace(self.version, digest=self._digests.of(self._fd, errand))
 
     def read(self, offset: int, size: int) -> bytes:
         """Return at most `size` bytes from `offset` on; none past the end. Keeps no position."""
@@ -43,17 +57,20 @@ class OpenFile:
         self.close()
 
 
-def open_file(workspace: int, path: str, digests: Digests) -> OpenFile:
-    """Open and hash the regular file at `path`. Never waits for a FIFO, socket or device."""
+def open_file(workspace: int, path: str, digests: Digests, errand: Errand) -> OpenFile:
+    """Open the regular file at `path`, a small one hashed. Never waits for a FIFO, socket or device."""
     path = clean(path, new=False)
     with refusing(path):
         fd = open_beneath(workspace, path, FILE)
         try:
             _require_regular(os.fstat(fd), path)
-            return OpenFile(fd, digests.of(fd))
+            file = OpenFile(fd, digests)
+            if file.size <= AT_ONCE_BYTES:
+                file.hash(errand)
         except BaseException:
             os.close(fd)
             raise
+    return file
 
 
 def resolve_file(workspace: int, path: str) -> str:

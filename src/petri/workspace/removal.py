@@ -9,8 +9,9 @@ descriptors; and what lies directly in the trash cannot be swapped for a link un
 import os
 import secrets
 import stat
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -23,8 +24,9 @@ _PASSES = 64
 class Trash:
     """The folder where things go to vanish. Nothing new is made in it: removing works on a full disk."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, ending: threading.Event) -> None:
         self._folder = folder
+        self._ending = ending
 
     def throw(self, folder: int, name: str) -> str:
         """Move `name` in here, whatever it is, at once and whole; return what it is called now."""
@@ -37,14 +39,20 @@ class Trash:
         Code that is still alive, and of our own user, can refill a tree for ever.
         """
         with trusted(self._folder) as trash:
-            _burn(trash, thrown, time.monotonic() + patience_s)
+            _burn(trash, thrown, self._patience(patience_s))
 
-    def empty(self, *, patience_s: float) -> None:
-        """Free everything in here, as far as that can be done in `patience_s`."""
-        deadline = time.monotonic() + patience_s
+    def empty(self, *, patience_s: float) -> bool:
+        """Free what is in here; say whether `patience_s` were enough to try all of it."""
+        may_go_on = self._patience(patience_s)
         with trusted(self._folder) as trash:
             for thrown in self._folder.iterdir():
-                _burn(trash, thrown.name, deadline)
+                _burn(trash, thrown.name, may_go_on)
+        return may_go_on() or self._ending.is_set()
+
+    def _patience(self, seconds: float) -> Callable[[], bool]:
+        """Return a question that is answered yes until the time is up, or the server ends."""
+        deadline = time.monotonic() + seconds
+        return lambda: time.monotonic() < deadline and not self._ending.is_set()
 
 
 def loosen(folder: int, name: str) -> None:
@@ -68,22 +76,22 @@ def _lift(folder: int, name: str, trash: int) -> str:
     return lifted
 
 
-def _burn(trash: int, first: str, deadline: float) -> None:
+def _burn(trash: int, first: str, may_go_on: Callable[[], bool]) -> None:
     waiting = [(first, _PASSES)]
-    while waiting and time.monotonic() < deadline:
+    while waiting and may_go_on():
         name, passes = waiting.pop()
-        lifted = _strip(trash, name, deadline)
+        lifted = _strip(trash, name, may_go_on)
         if not _vanished(trash, name) and passes:
             waiting.append((name, passes - 1))
         waiting.extend((inner, _PASSES) for inner in lifted)
 
 
-def _strip(trash: int, name: str, deadline: float) -> list[str]:
+def _strip(trash: int, name: str, may_go_on: Callable[[], bool]) -> list[str]:
     """Unlink what lies in the folder `name`; return the folders that now lie beside it."""
     lifted: list[str] = []
     with suppress(OSError), _opened(trash, name) as folder, os.scandir(folder) as entries:
         for entry in entries:
-            if time.monotonic() > deadline:
+            if not may_go_on():
                 break
             # Whatever fails here was changed by somebody, or the disk is full: the next pass sees it.
             with suppress(OSError):
@@ -122,7 +130,8 @@ def _vanished(trash: int, name: str) -> bool:
     try:
         os.rmdir(name, dir_fd=trash)
     except NotADirectoryError:
-        os.unlink(name, dir_fd=trash)
+        with suppress(FileNotFoundError):  # somebody else empties the trash too
+            os.unlink(name, dir_fd=trash)
     except FileNotFoundError:
         pass
     except OSError:

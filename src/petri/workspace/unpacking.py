@@ -12,7 +12,8 @@ from contextlib import contextmanager
 import zstandard
 
 from petri.errors import Invalid
-from petri.workspace.members import CHUNK_BYTES, Flow, Members
+from petri.workspace.errand import Errand
+from petri.workspace.members import CHUNK_BYTES, Allowance, Flow, Members
 from petri.workspace.paths import quoted
 from petri.workspace.plan import Bounds
 from petri.workspace.untar import untar
@@ -29,9 +30,6 @@ _GZIP = 31
 """zlib's way to say: a window of 32 KiB, and gzip's header and checksum around it."""
 _MAX_WINDOW_BYTES = 1 << 27
 """What `zstd -d` itself allows; a frame may ask for gigabytes of memory."""
-_HEADER_BYTES = 8 * tarfile.BLOCKSIZE
-"""What a tar may spend on one member beside its content: header, pax header, padding, long names."""
-_PADDING_BYTES = 1 << 20
 _MAX_GZIP_PARTS = 100_000
 """More than `bgzip` makes of a gigabyte; each costs us time even if it is empty."""
 _BROKEN = (
@@ -49,13 +47,13 @@ _BROKEN = (
 """How the readers of the standard library fail on bytes that are no archive. Our own errors are none."""
 
 
-def members(fd: int, name: str, bounds: Bounds) -> Members:
+def members(fd: int, name: str, bounds: Bounds, errand: Errand) -> Members:
     """Return the members of the archive open as `fd`; read them within `refusing_broken`."""
     kind = _kind(os.pread(fd, tarfile.BLOCKSIZE, 0), name)
+    allowance = Allowance(bounds, os.fstat(fd).st_size, errand)
     if kind == "zip":
-        return unzip(fd, bounds.max_files)
-    limit = bounds.max_upload_bytes + bounds.max_files * _HEADER_BYTES + _PADDING_BYTES
-    return untar(Flow(_UNPACKED[kind](fd), limit))
+        return unzip(fd, bounds.max_files, allowance)
+    return untar(Flow(_UNPACKED[kind](fd), allowance))
 
 
 @contextmanager

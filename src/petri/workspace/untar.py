@@ -37,6 +37,7 @@ def untar(flow: Flow) -> Members:
     """Yield the members of a tar archive, names still unchecked."""
     extensions: dict[str, str] = {}
     while (header := _header(flow)) is not None:
+        flow.allowance.header()
         if header.type == tarfile.XGLTYPE:
             flow.skip(_padded(_size(header, {})))  # git writes one, with a comment
         elif header.type in (*_PAX, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK):

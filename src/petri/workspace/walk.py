@@ -36,29 +36,54 @@ class Found:
         return stat.S_ISDIR(self.stat.st_mode)
 
 
-def walk(top: int, *, recursive: bool) -> Generator[Found, None, None]:
+def walk(top: int, *, recursive: bool, in_order: bool = True) -> Generator[Found, None, None]:
     """Yield what is below the folder open as `top`: each folder's entries by name, then what is in them.
 
+    Not `in_order`, entries come as the disk has them, which is quicker where a folder holds very many.
     Skips what vanishes or is closed to us. Does not enter a folder whose path the kernel would not take.
     """
-    waiting = [iter([""])]
+    waiting: list[Iterator[str]] = [iter([""])]
     while waiting:
         folder = next(waiting[-1], None)
         if folder is None:
             waiting.pop()
             continue
-        inner = []
-        for found in _entries(top, folder):
-            if recursive and found.is_folder and fits(found.path):
-                inner.append(found.path)
+        inner: list[str] = []
+        for found in _entries(top, folder, in_order=in_order):
+            if recursive and found.is_folder and len(inner) <= _BATCH:
+                inner.append(found.name)
             yield found
-        waiting.append(iter(inner))
+        waiting.append(_inner(top, folder, inner))
 
 
-def _entries(top: int, folder: str) -> Iterator[Found]:
+def _inner(top: int, folder: str, names: list[str]) -> Iterator[str]:
+    """Yield the paths of the folders in `folder`; more than a batch of `names` are looked up again."""
+    if len(names) > _BATCH:
+        names = _folders_after(top, folder, "")
+    while names:
+        for name in names[:_BATCH]:
+            if fits(path := join(folder, name)):
+                yield path
+        names = _folders_after(top, folder, names[_BATCH - 1]) if len(names) > _BATCH else []
+
+
+def _folders_after(top: int, folder: str, last: str) -> list[str]:
+    """Return the names of the folders in `folder` behind `last`: one more than a batch, if there are more."""
+    try:
+        with beneath(top, folder, FOLDER, follow=False) as fd, os.scandir(fd) as entries:
+            behind = (each for each in entries if each.name > last)
+            names = (each.name for each in behind if each.is_dir(follow_symlinks=False))
+            return heapq.nsmallest(_BATCH + 1, names)
+    except OSError as error:
+        if error.errno not in _LOST:
+            raise
+        return []
+
+
+def _entries(top: int, folder: str, *, in_order: bool) -> Iterator[Found]:
     try:
         with beneath(top, folder, FOLDER, follow=False) as fd:
-            for name in _names(fd):
+            for name in _sorted_names(fd) if in_order else _names(fd):
                 if (seen := _seen(fd, name)) is not None:
                     yield Found(join(folder, name), fd, name, seen)
     except OSError as error:
@@ -74,6 +99,12 @@ def _seen(folder: int, name: str) -> os.stat_result | None:
 
 
 def _names(fd: int) -> Iterator[str]:
+    with os.scandir(fd) as entries:
+        for entry in entries:
+            yield entry.name
+
+
+def _sorted_names(fd: int) -> Iterator[str]:
     last = ""
     while batch := _names_after(fd, last):
         yield from batch
