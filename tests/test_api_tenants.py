@@ -410,6 +410,7 @@ def test_whoever_filled_the_disk_from_inside_goes_on_once_it_is_tidied(
             http.post(f"/v1/sandboxes/{sandbox}/exec", json={"command": "true"}),
             http.put(f"/v1/sandboxes/{sandbox}/files/a", content=b"x"),
             http.post("/v1/sandboxes", json={}),
+            http.post(f"/v1/sandboxes/{sandbox}/files", content=b"no form: refused before it is looked at"),
         ):
             assert "quota `disk_bytes`" in refused(answer, 403)["detail"]
         assert http.get(f"/v1/sandboxes/{sandbox}/files/big").status_code == 200, "looking is free"
