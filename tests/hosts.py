@@ -13,8 +13,8 @@ from petri.model import Command, Limits, Outcome, Quotas, Sandbox
 from petri.operations import ANYBODY, Access, Host, Policy
 from petri.operations.create import Wish, create
 from petri.operations.desk import Desk
-from petri.operations.disk import Disk
 from petri.operations.languages import Languages
+from petri.operations.tenant_disk import TenantDisk
 from petri.transcript import Transcripts
 from petri.workspace import Bounds, Workspaces
 
@@ -51,7 +51,7 @@ async def open_host(
                 engines={"fake": engine},
                 transcripts=Transcripts(home / "runs", 2**20),
                 desk=desk,
-                disk=Disk(ledger, workspaces.measure, desk.is_busy),
+                tenant_disk=TenantDisk(ledger, workspaces.measure, desk.is_busy),
                 languages=Languages(engine, workspaces, None, LIMITS),
                 policy=Policy(LIMITS, LIMITS, None, 2**20),
                 tasks=tasks,

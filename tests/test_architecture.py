@@ -59,7 +59,7 @@ BACK_DOORS: Mapping[tuple[str, str], str] = {
     ("api", "petri.operations.languages"): "`Language`, to show it",
     ("app", "petri.engine.bubblewrap"): "the one who chooses the driver",
     ("app", "petri.operations.desk"): "makes the host, and the host has a desk",
-    ("app", "petri.operations.disk"): "makes the host, and has somebody keep an eye on tenants' disk",
+    ("app", "petri.operations.tenant_disk"): "makes the host, and has somebody keep an eye on tenants' disk",
     ("app", "petri.operations.keys"): "has somebody write down now and then which keys are in use",
     ("app", "petri.operations.languages"): "makes the host, and the host has languages",
     ("app", "petri.operations.reap"): "recovers before the first request, and reaps for ever",

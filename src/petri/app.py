@@ -25,10 +25,10 @@ from petri.logs import set_up_logs
 from petri.model import Limits, RunEvent
 from petri.operations import Host, Policy
 from petri.operations.desk import Desk
-from petri.operations.disk import Disk, measure_forever
 from petri.operations.keys import note_uses, note_uses_forever
 from petri.operations.languages import Languages
 from petri.operations.reap import Reaper, recover
+from petri.operations.tenant_disk import TenantDisk, measure_forever
 from petri.settings import Settings, load
 from petri.transcript import Transcripts
 from petri.wire import LayerAnswer
@@ -111,7 +111,7 @@ async def open_host(settings: Settings) -> AsyncIterator[Host]:
                 engines={engine.name: engine},
                 transcripts=Transcripts(settings.home / "runs", settings.kept_output_bytes),
                 desk=desk,
-                disk=Disk(ledger, workspaces.measure, desk.is_busy),
+                tenant_disk=TenantDisk(ledger, workspaces.measure, desk.is_busy),
                 languages=Languages(engine, workspaces, policy.uid_base, policy.limits),
                 policy=policy,
                 tasks=tasks,
@@ -120,7 +120,7 @@ async def open_host(settings: Settings) -> AsyncIterator[Host]:
             watching = [
                 tasks.create_task(_watch(host, reaper)),
                 tasks.create_task(note_uses_forever(ledger, host.access)),
-                tasks.create_task(measure_forever(host.disk, host.access)),
+                tasks.create_task(measure_forever(host.tenant_disk, host.access)),
             ]
             try:
                 yield host

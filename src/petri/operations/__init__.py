@@ -18,8 +18,8 @@ from petri.model import Limits, Run, RunEvent, Sandbox
 from petri.operations.access import ANYBODY, AT_HOME, STRANGER, Access, Caller
 from petri.operations.benches import Benches
 from petri.operations.desk import Desk
-from petri.operations.disk import Disk
 from petri.operations.languages import Languages
+from petri.operations.tenant_disk import TenantDisk
 from petri.transcript import Transcript, Transcripts
 from petri.workspace import Workspaces
 
@@ -71,7 +71,7 @@ class Host:
     """By name; the first is the default."""
     transcripts: Transcripts
     desk: Desk
-    disk: Disk
+    tenant_disk: TenantDisk
     languages: Languages
     policy: Policy
     tasks: asyncio.TaskGroup

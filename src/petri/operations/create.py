@@ -45,7 +45,7 @@ async def create(host: Host, caller: Caller, wish: Wish) -> tuple[Sandbox, bool]
 
 async def _make(host: Host, new: Sandbox) -> Sandbox:
     quotas = host.access.quotas(new.tenant)
-    await host.disk.refuse_full(new.tenant, quotas.disk_bytes)
+    await host.tenant_disk.refuse_full(new.tenant, quotas.disk_bytes)
     sandbox = await host.ledger.add_sandbox(new, most=quotas.sandboxes)
     try:
         await in_own_thread(host.workspaces.create, sandbox.id, host.owner_of(sandbox))

@@ -32,7 +32,7 @@ async def begin(host: Host, caller: Caller, sandbox_id: str, ask: Ask) -> LiveRu
     sandbox = await host.ledger.sandbox(sandbox_id, caller.tenant)
     _refuse_unless_ready(host, sandbox)
     engine = host.engine_for(ask.engine or sandbox.engine)
-    await host.disk.refuse_full(sandbox.tenant, host.access.quotas(sandbox.tenant).disk_bytes)
+    await host.tenant_disk.refuse_full(sandbox.tenant, host.access.quotas(sandbox.tenant).disk_bytes)
     decided = await decide(host, sandbox, ask)
     _refuse_while_draining(host)  # again: much may have happened meanwhile
     _refuse_unless_ready(host, sandbox)

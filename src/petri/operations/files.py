@@ -34,7 +34,7 @@ async def live_sandbox(host: Host, caller: Caller, sandbox_id: str) -> Sandbox:
 async def receive(host: Host, sandbox: Sandbox) -> AsyncIterator[Intake]:
     """Hold open where an upload is staged; nothing of it is seen in the workspace before `commit`."""
     host.ledger.require_room()
-    await host.disk.refuse_full(sandbox.tenant, host.access.quotas(sandbox.tenant).disk_bytes)
+    await host.tenant_disk.refuse_full(sandbox.tenant, host.access.quotas(sandbox.tenant).disk_bytes)
     host.uploads[sandbox.id] += 1
     intake = host.workspaces.receive(sandbox.id, host.owner_of(sandbox))
     try:
@@ -67,7 +67,7 @@ async def commit(
     """Make everything in `intake` appear in the workspace, whole, durable and on record."""
     most = host.access.quotas(sandbox.tenant).disk_bytes
     async with (
-        host.disk.room_for(intake.size, sandbox.tenant, most),
+        host.tenant_disk.room_for(intake.size, sandbox.tenant, most),
         _bench_to_judge(host, sandbox, if_match, if_none_match),
     ):
         written = await in_thread(intake.commit, if_match=if_match, if_none_match=if_none_match)

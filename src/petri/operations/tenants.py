@@ -56,5 +56,5 @@ async def events(host: Host, name: str, limit: int, cursor: str | None) -> Page[
 
 async def _standing(host: Host, tenant: Tenant) -> Standing:
     live = await host.ledger.live(tenant.name)
-    use = Use(len(live), host.desk.runs(tenant.name), await host.disk.used(tenant.name))
+    use = Use(len(live), host.desk.runs(tenant.name), await host.tenant_disk.used(tenant.name))
     return Standing(tenant, host.access.quotas(tenant.name), use)

@@ -12,7 +12,7 @@ import pytest
 from petri.errors import NotFound, OverQuota
 from petri.ledger import Ledger
 from petri.model import Event, Sandbox
-from petri.operations.disk import Disk
+from petri.operations.tenant_disk import TenantDisk
 from petri.workspace import Bounds, Workspaces
 from tests.test_ledger import a_sandbox
 
@@ -27,7 +27,7 @@ class Ground:
         self.sizes: dict[str, int] = {}
         self.measured: Counter[str] = Counter()
         self.busy: set[str] = set()
-        self.disk = Disk(ledger, self.measure, self.busy.__contains__)
+        self.disk = TenantDisk(ledger, self.measure, self.busy.__contains__)
 
     def measure(self, sandbox_id: str) -> int:
         self.measured[sandbox_id] += 1

@@ -19,7 +19,7 @@ from petri.ledger import Ledger
 from petri.operations.access import Access
 from petri.threads import in_thread
 
-_log = logging.getLogger("petri.disk")
+_log = logging.getLogger("petri.tenant_disk")
 _LOOK_S = 5.0
 """A run that fills the disk is noticed after this long at most, and the time the walk takes."""
 
@@ -31,7 +31,7 @@ class _Figure:
     """When it began to be measured: what was written since may be missing."""
 
 
-class Disk:
+class TenantDisk:
     """Knows what tenants use."""
 
     def __init__(self, ledger: Ledger, measure: Callable[[str], int], is_busy: Callable[[str], bool]) -> None:
@@ -106,7 +106,7 @@ def _full(tenant: str, used: int, most: int, more: int = 0) -> OverQuota:
     )
 
 
-async def measure_forever(disk: Disk, access: Access) -> None:
+async def measure_forever(disk: TenantDisk, access: Access) -> None:
     """Keep an eye on what bounded tenants use. Runs until cancelled."""
     while True:
         for tenant, _ in access.bound_on_disk():
