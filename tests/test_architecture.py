@@ -63,6 +63,7 @@ BACK_DOORS: Mapping[tuple[str, str], str] = {
     ("app", "petri.operations.keys"): "has somebody write down now and then which keys are in use",
     ("app", "petri.operations.languages"): "makes the host, and the host has languages",
     ("app", "petri.operations.reap"): "recovers before the first request, and reaps for ever",
+    ("app", "petri.api.front"): "the protocol of each connection: uvicorn is handed it by whoever starts it",
     ("app", "petri.api.guard"): "`is_loopback`: one answer to who may call without a key",
     ("app", "petri.api.shapes"): "`petri doctor` shows layers as `/health` does",
     ("home", "petri.api.shapes"): "without a server, keys and tenants look as they do with one",

@@ -16,7 +16,8 @@ from petri.operations.files import Archive
 from petri.threads import in_thread
 from petri.workspace import OpenFile
 
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 18
+"""As much again waits in memory for a client that is slow to take it."""
 _RANGE = re.compile(r"bytes=([0-9]{0,20})-([0-9]{0,20})")
 MEDIA = {
     "tar": "application/x-tar",

@@ -67,10 +67,24 @@ def install(app: FastAPI) -> None:
 def answer(error: PetriError) -> JSONResponse:
     """Return `error` as the answer to a request."""
     status = STATUS[type(error)]
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if status in (429, 503) else {}
+    headers = _retry(status)
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return _problem(status, error.code, error.message, error.field, headers)
+
+
+def bare_problem(status: int, code: str, detail: str) -> JSONResponse:
+    """Return the answer to what is no request yet; `docs/errors.md` has these codes too."""
+    return _problem(status, code, detail, None, _retry(status))
+
+
+def bug() -> JSONResponse:
+    """Return the answer when Petri itself failed; why is for the log alone."""
+    return _problem(500, "bug", "Petri failed in a way it should not; the server's log has the details")
+
+
+def _retry(status: int) -> dict[str, str]:
+    return {"Retry-After": str(RETRY_AFTER_S)} if status in (429, 503) else {}
 
 
 def problem(error: PetriError) -> Problem:
@@ -150,13 +164,13 @@ def _methods(request: Request) -> list[str]:
 
 
 async def _on_hang_up(request: Request, _: Exception) -> JSONResponse:
-    _log.info("%s %s: the client hung up before its request was whole", request.method, request.url.path)
+    _log.info("%s %s: the request did not come whole", request.method, request.scope["path"])
     return _problem(400, "invalid_request", "the request ends in the middle; nothing was done")
 
 
 async def _on_bug(request: Request, error: Exception) -> JSONResponse:
-    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return _problem(500, "bug", "Petri failed in a way it should not; the server's log has the details")
+    _log.error("%s %s failed", request.method, request.scope["path"], exc_info=error)
+    return bug()
 
 
 def _field(place: tuple[Any, ...]) -> str:
