@@ -25,7 +25,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "settings": frozenset({"errors"}),
     "trees": frozenset({"errors"}),
     "workspace": frozenset({"trees", "errors"}),
-    "transcript": frozenset({"model", "errors"}),
+    "transcript": frozenset({"model", "threads", "errors"}),
     "ledger": frozenset({"model", "errors"}),
     "engine": frozenset({"launcher", "model", "threads", "errors"}),
     "operations": frozenset({"workspace", "transcript", "engine", "ledger", "model", "threads", "errors"}),

@@ -2,7 +2,8 @@
 
 import difflib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
 
@@ -12,6 +13,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
+from starlette.types import Scope
 
 from petri import errors
 from petri.errors import PetriError
@@ -160,7 +162,17 @@ def _methods(request: Request) -> list[str]:
     """Return everything the address takes; Starlette tells only what its first route there does."""
     routes = request.app.routes
     asked = {method: {**request.scope, "method": method} for method in _METHODS}
+    asked["HEAD"] = asked["GET"]  # see `head.py`
     return [name for name in _METHODS if any(each.matches(asked[name])[0] is Match.FULL for each in routes)]
+
+
+@contextmanager
+def breaking_off(scope: Scope) -> Iterator[None]:
+    """Say in one line why an answer that has begun cannot go on; left unfinished, the front cuts it off."""
+    try:
+        yield
+    except (PetriError, OSError) as error:
+        _log.warning("%s %s broke off: %s", scope["method"], scope["path"], error)
 
 
 async def _on_hang_up(request: Request, _: Exception) -> JSONResponse:
