@@ -29,9 +29,19 @@ THREE_CALLS = (
 )
 """As the contract has them: they must work exactly as typed."""
 
-COMPUTED: Mapping[str, str] = {"home": "`~/.petri`", "max_runs": "16 for each processor"}
+COMPUTED: Mapping[str, str] = {
+    "home": "`~/.petri`",
+    "max_runs": "16 for each processor",
+    "max_connections": "1024, or what the limit on descriptors allows",
+}
 """Defaults that depend on the host, in words."""
-NO_CLASS = {"method_not_allowed": 405, "bug": 500}
+NO_CLASS = {
+    "method_not_allowed": 405,
+    "request_timeout": 408,
+    "uri_too_long": 414,
+    "headers_too_large": 431,
+    "bug": 500,
+}
 """Codes that are the HTTP layer's own; no operation raises them."""
 
 NAMED_FROM = (ROOT, ROOT / "src" / "petri")

@@ -14,7 +14,21 @@ def record(message: str, *args: object, error: BaseException | None = None) -> l
 
 @pytest.mark.parametrize(
     "name",
-    ["a\n2026 ERROR fake", "\r\x1b[2J", "a\x00b", "\x7f", "\x9b31m", "\u2028", "\u2029", "\x85", "\t"],
+    [
+        *("a\n2026 ERROR fake", "\r\x1b[2J", "a\x00b", "\x7f", "\x9b31m", "\u2028", "\u2029", "\x85", "\t"),
+        *(
+            "\u202egnp.exe",
+            "\u2066",
+            "\u200f",
+            "\u061c",
+            "\u200b",
+            "\ufeff",
+            "\U000e0041",
+            "\ud800",
+            "\udcff",
+        ),
+    ],
+    ids=ascii,
 )
 def test_nothing_in_a_name_ends_a_line_or_drives_a_terminal(name: str) -> None:
     said = OneLine("%(message)s").format(record("file %s", name))

@@ -113,7 +113,7 @@ def test_a_name_that_is_no_run_s_is_no_path(kept: Transcripts, name: str) -> Non
 
 
 async def collect(transcript: Transcript, position: int = 0) -> list[Chunk]:
-    return [chunk async for chunk in transcript.follow(position)]
+    return [chunk async for chunk in transcript.follow(position) if chunk is not None]
 
 
 async def test_followers_see_what_was_what_comes_and_then_the_end(kept: Transcripts) -> None:
@@ -141,6 +141,56 @@ async def test_following_a_run_that_wrote_nothing_ends_with_it(kept: Transcripts
         transcript.close()
 
     assert following.result() == []
+
+
+async def test_a_follower_is_told_of_silence_and_of_what_comes_after_it(kept: Transcripts) -> None:
+    transcript = kept.begin(RUN)
+    following = transcript.follow(0, silence_s=0.02)
+
+    assert await anext(following) is None
+    assert await anext(following) is None
+    transcript("stdout", b"one")
+    said = await anext(following)
+    assert said is not None
+    assert said.content == b"one"
+    await following.aclose()
+
+
+async def test_a_follower_that_leaves_is_not_woken_any_more(kept: Transcripts) -> None:
+    transcript = kept.begin(RUN)
+    async with asyncio.TaskGroup() as tasks:
+        leaving = tasks.create_task(collect(transcript))
+        await asyncio.sleep(0)
+        assert len(transcript._waiting) == 1
+        leaving.cancel()
+
+    assert transcript._waiting == []
+
+
+@pytest.mark.parametrize("frames", [40_000, 5])
+async def test_following_reads_what_was_written_about_once(tmp_path: Path, frames: int) -> None:
+    kept = Transcripts(tmp_path / "runs", 10_000_000)
+    content = b"x" * (1_000_000 // frames)
+    said: list[tuple[Stream, bytes]] = [("stdout", content)] * frames
+    transcript = written(kept, *said)
+    size = sum(path.stat().st_size for path in (tmp_path / "runs").rglob("run-*"))
+
+    before = bytes_read()
+    found = await collect(transcript)
+    followed = bytes_read() - before
+    position, replayed = 0, 0
+    while block := kept.block(RUN, position):
+        assert sum(len(chunk.content) for chunk in block[:-1]) <= 70_000, "a client waits for so much at most"
+        position, replayed = block[-1].position, replayed + len(block)
+
+    assert len(found) == replayed == frames
+    assert followed < 3 * size
+    assert bytes_read() - before - followed < 3 * size
+
+
+def bytes_read() -> int:
+    """Return how many bytes this process has read so far."""
+    return int(Path("/proc/self/io").read_text().split()[1])
 
 
 async def test_a_full_disk_costs_the_rest_of_the_output_and_not_the_run(tmp_path: Path) -> None:

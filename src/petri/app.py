@@ -10,11 +10,13 @@ import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 
 import uvicorn
 
 from petri import api
+from petri.api.front import Connection, DescriptorWatch, Patience
 from petri.api.guard import is_loopback
 from petri.api.shapes import layer_answer
 from petri.engine.bubblewrap import BubblewrapEngine, Setup
@@ -29,7 +31,7 @@ from petri.operations.keys import note_uses, note_uses_forever
 from petri.operations.languages import Languages
 from petri.operations.reap import Reaper, recover
 from petri.operations.tenant_disk import TenantDisk, measure_forever
-from petri.settings import Settings, load
+from petri.settings import OWN_DESCRIPTORS, Settings, load
 from petri.transcript import Transcripts
 from petri.wire import LayerAnswer
 from petri.workspace import Bounds, Workspaces
@@ -38,14 +40,16 @@ _log = logging.getLogger("petri")
 _LAST_ANSWERS_S = 5
 """How long answers may take to be sent once every run has ended."""
 _BACKLOG = 1024
+_UNSENT_BYTES = 1 << 18
+"""What the kernel takes of an answer before the client has room for it; it would hold 4 MiB for each one that
+reads nothing. Every connection has this from the listener."""
 
 
 def serve() -> None:
     """Serve until told to stop. Raises `Invalid` if the settings or the home make no sense."""
     settings = load()
     set_up_logs(settings.log_level)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each client and each cell takes some
+    _raise_descriptors(settings.max_connections)
     with (
         held(settings, "stop it, or set PETRI_HOME to another folder"),
         _asking_for_a_key(settings),
@@ -160,7 +164,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
         app = api.build(host, max_body_bytes=settings.max_body_bytes)
         config = uvicorn.Config(
             app,
-            http="httptools",
+            http=partial(Connection, _patience(settings)),  # type: ignore[arg-type] # it calls it, no more
             ws="none",
             lifespan="off",
             log_config=None,
@@ -185,6 +189,7 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._host = host
         self._drain_s = drain_s
+        self._descriptors = DescriptorWatch()
 
     def stop(self) -> None:
         """Begin to stop; asked again, stop at once."""
@@ -205,12 +210,29 @@ class _Server(uvicorn.Server):
         if sockets:
             print(_welcome(sockets[0]), flush=True)
 
+    async def on_tick(self, counter: int) -> bool:
+        """Look after what nobody would tell us of, ten times a second."""
+        if counter % 10 == 0:
+            self._descriptors.look()
+        return await super().on_tick(counter)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop listening, drain, then close what is left."""
         for server in self.servers:
             server.close()
         await drain(self._host, self._drain_s)
         await super().shutdown(sockets)
+
+
+def _raise_descriptors(connections: int) -> None:
+    """Allow ourselves as many open files as we may have: each client and each cell takes some."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    if most != resource.RLIM_INFINITY and connections > most - OWN_DESCRIPTORS:
+        raise Invalid(
+            f"PETRI_MAX_CONNECTIONS={connections} leaves fewer than {OWN_DESCRIPTORS} of the {most} files "
+            "this server may have open; raise that limit (ulimit -n), or allow fewer connections"
+        )
 
 
 @contextmanager
@@ -225,10 +247,12 @@ def _one_error() -> Iterator[None]:
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
     except OSError as error:
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else "there is no such address"
         raise Invalid(f"cannot listen on {host}:{port}: {why}; set PETRI_HOST and PETRI_PORT") from error
+    return listener
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -241,6 +265,16 @@ def _setup(settings: Settings) -> Setup:
     home = settings.home / "engine"
     home.mkdir(mode=0o700, exist_ok=True)
     return Setup(home, settings.workspaces, settings.tmp_bytes, settings.cgroups == "required")
+
+
+def _patience(settings: Settings) -> Patience:
+    return Patience(
+        connections=settings.max_connections,
+        head_s=settings.client_head_s,
+        idle_s=settings.client_idle_s,
+        body_s=settings.client_body_s,
+        take_s=settings.client_take_s,
+    )
 
 
 def _policy(settings: Settings) -> Policy:

@@ -1,18 +1,15 @@
 """What the server says on stderr: one line for each record, whatever a caller put into a name."""
 
 import logging
-import re
 import sys
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class OneLine(logging.Formatter):
-    """Escapes everything that could end a line or drive a terminal: names in requests are not ours."""
+    """Escapes what could end a line, drive a terminal or turn text around: names in requests are not ours."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record, its traceback included, as one harmless line."""
-        return _CONTROL.sub(_escaped, super().format(record))
+        return harmless(super().format(record))
 
 
 def set_up_logs(level: str) -> None:
@@ -24,5 +21,12 @@ def set_up_logs(level: str) -> None:
         logging.getLogger(chatty).setLevel(max(logging.WARNING, logging.getLogger().level))
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return found[0].encode("unicode_escape").decode()
+def harmless(text: str) -> str:
+    """Return `text` with every character escaped that is not seen as it is, and every half of one."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else _escaped(each) for each in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()

@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import resource
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, Self
@@ -16,6 +17,17 @@ CLIENT_ONLY = frozenset({"PETRI_URL"})
 
 _MIB = 2**20
 _GIB = 2**30
+
+OWN_DESCRIPTORS = 128
+"""What a server keeps for itself of the files it may have open: the ledger, its launcher, a few cells."""
+
+
+def _connections() -> int:
+    """Return how many clients can be served at one time, each with the files and pipes its request needs."""
+    _, descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if descriptors == resource.RLIM_INFINITY:
+        return 1024
+    return min(1024, max(16, (descriptors - 4 * OWN_DESCRIPTORS) // 4))
 
 
 class Settings(BaseModel):
@@ -73,6 +85,16 @@ class Settings(BaseModel):
     """Largest upload of files, and the most an archive may unpack to."""
     max_upload_files: int = Field(default=50_000, ge=1)
     """Most files in one upload, and the most an archive may unpack to."""
+    max_connections: int = Field(default_factory=_connections, ge=1)
+    """Connections at one time; one more is told to come back (503). Must leave 128 descriptors free."""
+    client_head_s: float = Field(default=10, gt=0)
+    """How long the head of a request may take to come, from the connection or its first byte on."""
+    client_idle_s: float = Field(default=75, gt=0)
+    """How long a connection is kept for another request."""
+    client_body_s: float = Field(default=30, gt=0)
+    """Of a body we wait for, a kibibyte a second must come in any time this long (else 408)."""
+    client_take_s: float = Field(default=60, gt=0)
+    """Of an answer, a kibibyte a second must be taken in any time this long, or the client is cut off."""
     drain_s: float = Field(default=10, ge=0)
     """How long SIGTERM waits for runs to end before it ends them."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -146,12 +146,13 @@ class CreateSandbox(Request):
 
 
 class PatchSandbox(Request):
-    """Body of `PATCH /v1/sandboxes/{id}`: what is given changes, `null` clears where nothing may be set."""
+    """Body of `PATCH /v1/sandboxes/{id}`: what is given changes; `null` takes it back to what it is unset."""
 
     name: Name | None = None
     ttl_s: Seconds | None = None
     idle_s: Seconds | None = None
     limits: LimitsRequest | None = None
+    """Those given change; `null`, for one or for all, is the server's default again."""
     network: NetworkRequest | None = None
     metadata: Metadata | None = None
 

@@ -10,8 +10,9 @@ from typing import Any
 from fastapi import FastAPI
 
 from petri import __version__
-from petri.api import exec, files, keys, problems, runs, sandboxes, service, tenants
+from petri.api import docs, exec, files, keys, problems, runs, sandboxes, service, tenants, unbuilt
 from petri.api.guard import Guard, scope_for
+from petri.api.head import HeadAsGet
 from petri.operations import Host
 from petri.wire import Problem
 
@@ -23,13 +24,14 @@ _ABOUT = (
 def build(host: Host, *, max_body_bytes: int) -> FastAPI:
     """Return the HTTP application in front of `host`."""
     app = FastAPI(
-        title="Petri", version=__version__, description=_ABOUT, redoc_url=None, redirect_slashes=False
+        title="Petri", version=__version__, description=_ABOUT, openapi_url=None, redirect_slashes=False
     )
     app.state.host = host
     app.state.max_body_bytes = max_body_bytes
-    for room in (sandboxes, exec, files, runs, keys, tenants, service):
+    for room in (sandboxes, exec, files, runs, keys, tenants, service, unbuilt, docs):
         app.include_router(room.router)
     problems.install(app)
+    app.add_middleware(HeadAsGet)
     app.add_middleware(Guard, access=host.access)
     _describe(app)
     return app
@@ -43,11 +45,14 @@ def _describe(app: FastAPI) -> None:
         document = make()
         document["components"]["schemas"].setdefault("Problem", Problem.model_json_schema())
         # Optional, since a server without keys asks for none; so `/docs` can show one.
-        document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        document["components"]["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+        }
         for path, methods in document["paths"].items():
             for method, described in methods.items():
                 if (scope := scope_for(method.upper(), path)) is not None:
-                    described["security"] = [{}, {"key": []}]
+                    described["security"] = [{}, {"bearer": []}, {"header": []}]
                     described["x-petri-scope"] = str(scope)
         return document
 

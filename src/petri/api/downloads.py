@@ -9,14 +9,17 @@ from urllib.parse import quote
 
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
+from starlette.responses import Content
 from starlette.types import Receive, Scope, Send
 
+from petri.api.problems import answer, breaking_off
 from petri.errors import BadRange, PreconditionFailed
 from petri.operations.files import Archive
 from petri.threads import in_thread
 from petri.workspace import OpenFile
 
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES = 1 << 18
+"""As much again waits in memory for a client that is slow to take it."""
 _RANGE = re.compile(r"bytes=([0-9]{0,20})-([0-9]{0,20})")
 MEDIA = {
     "tar": "application/x-tar",
@@ -35,6 +38,11 @@ def file_response(request: Request, file: OpenFile, name: str) -> Response:
             file.close()
             return Response(status_code=304, headers=headers)
         start, end, status = _wanted(request, file)
+    except BadRange as error:
+        file.close()
+        refusal = answer(error)
+        refusal.headers["Content-Range"] = f"bytes */{file.size}"
+        return refusal
     except BaseException:
         file.close()
         raise
@@ -60,8 +68,8 @@ def _refuse_unless(condition: str | None, file: OpenFile) -> None:
         )
 
 
-def archive_response(archive: Archive, name: str, media: str) -> Response:
-    """Return a folder as the answer; takes over `archive` and closes it."""
+async def archive_response(archive: Archive, name: str, media: str) -> Response:
+    """Return a folder as the answer; takes over `archive`, closes it. Raises if there is no first piece."""
     source = _Source(archive.pieces)
 
     async def close() -> None:
@@ -70,16 +78,20 @@ def archive_response(archive: Archive, name: str, media: str) -> Response:
         finally:
             await archive.close()
 
-    return _Streamed(_in_threads(source), close, 200, attachment(name), media)
+    response = _Streamed(_in_threads(source), close, 200, attachment(name), media)
+    await response.begin()
+    return response
 
 
-def bytes_response(pieces: Iterator[bytes], name: str, media: str, size: int | None = None) -> Response:
-    """Return an answer made of `pieces`, which are fetched in a thread."""
+async def bytes_response(pieces: Iterator[bytes], name: str, media: str, size: int | None = None) -> Response:
+    """Return an answer made of `pieces`, which are fetched in a thread; raises if there is no first."""
     headers = attachment(name)
     if size is not None:
         headers["Content-Length"] = str(size)
     source = _Source(pieces)
-    return _Streamed(_in_threads(source), lambda: in_thread(source.close), 200, headers, media)
+    response = _Streamed(_in_threads(source), lambda: in_thread(source.close), 200, headers, media)
+    await response.begin()
+    return response
 
 
 class _Streamed(StreamingResponse):
@@ -96,9 +108,20 @@ class _Streamed(StreamingResponse):
         super().__init__(pieces, status, headers, media)
         self._close = close
 
+    async def begin(self) -> None:
+        """Have the first piece in hand; raise whatever keeps it away, while that can still be said."""
+        pieces = aiter(self.body_iterator)
+        try:
+            first = await anext(pieces, b"")
+        except BaseException:
+            await asyncio.shield(self._close())
+            raise
+        self.body_iterator = _joined(first, pieces)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            await super().__call__(scope, receive, send)
+            with breaking_off(scope):
+                await super().__call__(scope, receive, send)
         finally:
             await asyncio.shield(self._close())
 
@@ -123,12 +146,16 @@ class _Source:
 def attachment(name: str) -> dict[str, str]:
     """Return headers that make a browser save the answer and never show it as ours."""
     safe = quote(name.encode("utf-8", "surrogateescape"))
-    return {"Content-Disposition": f"attachment; filename*=UTF-8''{safe}"}
+    return {
+        "Content-Disposition": f"attachment; filename*=UTF-8''{safe}",
+        "Content-Security-Policy": "sandbox; default-src 'none'",
+    }
 
 
 def _wanted(request: Request, file: OpenFile) -> tuple[int, int, int]:
     """Return which bytes to send, and 206 if they are a part; several ranges at once get the whole."""
-    found = _RANGE.fullmatch(request.headers.get("range", "").strip())
+    # Only GET has ranges: HEAD is about the whole.
+    found = _RANGE.fullmatch(request.headers.get("range", "").strip()) if request.method == "GET" else None
     had = request.headers.get("if-range")
     is_other = had is not None and not file.version.is_named(had, surely=True)
     if found is None or not (found[1] or found[2]) or is_other:
@@ -151,6 +178,12 @@ async def _pieces(file: OpenFile, start: int, end: int) -> AsyncIterator[bytes]:
         if not piece:  # it was cut short meanwhile; the missing length tells the client
             return
         start += len(piece)
+        yield piece
+
+
+async def _joined(first: Content, rest: AsyncIterator[Content]) -> AsyncIterator[Content]:
+    yield first
+    async for piece in rest:
         yield piece
 
 

@@ -95,14 +95,21 @@ async def get_file(
     errand = host.workspaces.errand()
     packing = files.archive(host, caller, sandbox_id, path, archive, errand)
     packed = await while_there(request, errand.call_off, packing)
-    return archive_response(packed, f"{name}.{archive}", MEDIA[archive])
+    return await archive_response(packed, f"{name}.{archive}", MEDIA[archive])
 
 
 @router.head("/{path:any}", responses=_FILE, response_class=Response)
 async def head_file(
-    sandbox_id: str, request: Request, host: HostOf, caller: CallerOf, path: FilePath
+    sandbox_id: str,
+    request: Request,
+    host: HostOf,
+    caller: CallerOf,
+    path: FilePath,
+    archive: ArchiveKind | None = None,
 ) -> Response:
     """Say what a download would bring."""
+    if archive is not None:
+        return await get_file(sandbox_id, request, host, caller, path, archive)
     file = await _opened(sandbox_id, request, host, caller, path)
     return file_response(request, file, PurePosixPath(path).name)
 

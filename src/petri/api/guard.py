@@ -12,6 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from petri import model
+from petri.api.hardening import HARDENED
 from petri.api.problems import answer
 from petri.errors import Forbidden, PetriError, Unauthorized
 from petri.operations import ANYBODY, STRANGER, Access, Caller
@@ -116,8 +117,8 @@ def _hardened(send: Send) -> Send:
     async def send_hardened(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
-            headers.setdefault("X-Content-Type-Options", "nosniff")
-            headers.setdefault("Cache-Control", "no-store")
+            for name, value in HARDENED:
+                headers.setdefault(name.decode(), value.decode())
         await send(message)
 
     return send_hardened

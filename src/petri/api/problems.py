@@ -2,7 +2,8 @@
 
 import difflib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
 
@@ -12,6 +13,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
+from starlette.types import Scope
 
 from petri import errors
 from petri.errors import PetriError
@@ -67,10 +69,24 @@ def install(app: FastAPI) -> None:
 def answer(error: PetriError) -> JSONResponse:
     """Return `error` as the answer to a request."""
     status = STATUS[type(error)]
-    headers = {"Retry-After": str(RETRY_AFTER_S)} if status in (429, 503) else {}
+    headers = _retry(status)
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return _problem(status, error.code, error.message, error.field, headers)
+
+
+def bare_problem(status: int, code: str, detail: str) -> JSONResponse:
+    """Return the answer to what is no request yet; `docs/errors.md` has these codes too."""
+    return _problem(status, code, detail, None, _retry(status))
+
+
+def bug() -> JSONResponse:
+    """Return the answer when Petri itself failed; why is for the log alone."""
+    return _problem(500, "bug", "Petri failed in a way it should not; the server's log has the details")
+
+
+def _retry(status: int) -> dict[str, str]:
+    return {"Retry-After": str(RETRY_AFTER_S)} if status in (429, 503) else {}
 
 
 def problem(error: PetriError) -> Problem:
@@ -146,17 +162,27 @@ def _methods(request: Request) -> list[str]:
     """Return everything the address takes; Starlette tells only what its first route there does."""
     routes = request.app.routes
     asked = {method: {**request.scope, "method": method} for method in _METHODS}
+    asked["HEAD"] = asked["GET"]  # see `head.py`
     return [name for name in _METHODS if any(each.matches(asked[name])[0] is Match.FULL for each in routes)]
 
 
+@contextmanager
+def breaking_off(scope: Scope) -> Iterator[None]:
+    """Say in one line why an answer that has begun cannot go on; left unfinished, the front cuts it off."""
+    try:
+        yield
+    except (PetriError, OSError) as error:
+        _log.warning("%s %s broke off: %s", scope["method"], scope["path"], error)
+
+
 async def _on_hang_up(request: Request, _: Exception) -> JSONResponse:
-    _log.info("%s %s: the client hung up before its request was whole", request.method, request.url.path)
+    _log.info("%s %s: the request did not come whole", request.method, request.scope["path"])
     return _problem(400, "invalid_request", "the request ends in the middle; nothing was done")
 
 
 async def _on_bug(request: Request, error: Exception) -> JSONResponse:
-    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return _problem(500, "bug", "Petri failed in a way it should not; the server's log has the details")
+    _log.error("%s %s failed", request.method, request.scope["path"], exc_info=error)
+    return bug()
 
 
 def _field(place: tuple[Any, ...]) -> str:

@@ -68,7 +68,7 @@ async def _output(run_id: str, stream: Stream, host: Host, caller: Caller) -> Re
     kept = run.stdout if stream == "stdout" else run.stderr
     # Nobody counted what a run wrote that a crash cut off; one that goes on is not at its end.
     size = kept.kept_bytes if kept.digest else None
-    return bytes_response(pieces, f"{run_id}.{stream}", "application/octet-stream", size)
+    return await bytes_response(pieces, f"{run_id}.{stream}", "application/octet-stream", size)
 
 
 @router.post("/{run_id}/cancel")

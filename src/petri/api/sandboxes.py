@@ -1,5 +1,6 @@
 """/v1/sandboxes: create, look at, change, end."""
 
+from dataclasses import asdict
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
@@ -9,12 +10,20 @@ from petri.api.context import CallerOf, Cursor, HostOf, Limit, MetadataOf
 from petri.api.problems import DOCUMENTED
 from petri.api.shapes import event_answer, run_answer, sandbox_answer, wish_of
 from petri.ledger import SandboxQuery
-from petri.model import State
+from petri.model import Limits, State
 from petri.operations import history
 from petri.operations.amend import amend
 from petri.operations.create import create
 from petri.operations.destroy import destroy
-from petri.wire import CreateSandbox, EventList, PatchSandbox, RunList, SandboxAnswer, SandboxList
+from petri.wire import (
+    CreateSandbox,
+    EventList,
+    LimitsRequest,
+    PatchSandbox,
+    RunList,
+    SandboxAnswer,
+    SandboxList,
+)
 
 router = APIRouter(prefix="/v1/sandboxes", route_class=JsonRoute, responses=DOCUMENTED, tags=["sandboxes"])
 
@@ -60,7 +69,7 @@ async def change_sandbox(
     sandbox_id: str, host: HostOf, caller: CallerOf, body: PatchSandbox = _NO_CHANGES
 ) -> SandboxAnswer:
     """Change a sandbox; what the body does not name stays."""
-    return sandbox_answer(await amend(host, caller, sandbox_id, _changes(body)))
+    return sandbox_answer(await amend(host, caller, sandbox_id, _changes(body, host.policy.limits)))
 
 
 @router.delete("/{sandbox_id}", status_code=204)
@@ -87,11 +96,17 @@ async def list_events(
     return EventList(events=[event_answer(each) for each in page.items], next_cursor=page.next_cursor)
 
 
-def _changes(body: PatchSandbox) -> dict[str, object]:
+def _changes(body: PatchSandbox, defaults: Limits) -> dict[str, object]:
     """Return what the request names. `network` can only be `none` in this release, which it is."""
     given = body.model_dump(exclude_unset=True, exclude={"limits", "network"})
-    if body.limits is not None:
-        given["limits"] = body.limits.model_dump(exclude_none=True)
+    if "limits" in body.model_fields_set:
+        given["limits"] = _limits(body.limits, asdict(defaults))
     if "metadata" in given and given["metadata"] is None:
         given["metadata"] = {}
     return given
+
+
+def _limits(asked: LimitsRequest | None, defaults: dict[str, float]) -> dict[str, float]:
+    """Return what the request makes of limits: `null`, of one or of all, is the server's default again."""
+    named = defaults if asked is None else asked.model_dump(exclude_unset=True)
+    return {name: defaults[name] if named[name] is None else named[name] for name in named.keys() & defaults}

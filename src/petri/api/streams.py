@@ -6,19 +6,23 @@ An event's id is a position in the run's transcript: whoever lost the line goes 
 import asyncio
 import codecs
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
-from petri.api.problems import problem
+from petri.api.problems import breaking_off, problem
 from petri.api.shapes import exec_answer
 from petri.errors import EngineFailed, PetriError
 from petri.model import Run, RunState, Stream
 from petri.operations import Host, LiveRun, history
 
 _KEEP_ALIVE_S = 10
+_NOTHING_NEW = ": keep-alive\n\n"
+"""A comment, said after so much silence: proxies then hold the line, and we notice who has gone."""
 MEDIA = "text/event-stream"
 DOCUMENTED: dict[str, Any] = {
     MEDIA: {
@@ -51,23 +55,40 @@ BEGINNING = Point()
 
 def run_stream(host: Host, run: Run, live: LiveRun | None, start: Point = BEGINNING) -> StreamingResponse:
     """Return everything `run` does from `start` on, as it happens or as it happened."""
-    headers = {"X-Accel-Buffering": "no"}
-    events = _kept_alive(_events(host, run, live, start))
-    return StreamingResponse(events, 200, headers, MEDIA)
+    return _Events(_events(host, run, live, start), 200, {"X-Accel-Buffering": "no"}, MEDIA)
 
 
-async def _events(host: Host, run: Run, live: LiveRun | None, start: Point) -> AsyncIterator[str]:
+class _Events(StreamingResponse):
+    """Events whose source is closed in the end, however that came."""
+
+    def __init__(self, events: AsyncGenerator[str], status: int, headers: dict[str, str], media: str) -> None:
+        super().__init__(events, status, headers, media)
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with aclosing(self._events):
+            with breaking_off(scope):
+                await super().__call__(scope, receive, send)
+
+
+async def _events(host: Host, run: Run, live: LiveRun | None, start: Point) -> AsyncGenerator[str]:
     position = start.position
     said = {"run_id": run.id, "sandbox_id": run.sandbox_id, "state": str(run.state)}
     yield _event("started", said, position)
     decoders = {stream: _decoder(start.before.get(stream, b"")) for stream in STREAMS}
-    async for chunk in history.follow(host, live, run.id, position):
-        position = chunk.position
-        if text := decoders[chunk.stream].decode(chunk.content):
-            yield _event(chunk.stream, {"text": text}, position)
+    async with aclosing(history.follow(host, live, run.id, position, _KEEP_ALIVE_S)) as output:
+        async for chunk in output:
+            if chunk is None:
+                yield _NOTHING_NEW
+                continue
+            position = chunk.position
+            if text := decoders[chunk.stream].decode(chunk.content):
+                yield _event(chunk.stream, {"text": text}, position)
     for stream, decoder in decoders.items():
         if text := decoder.decode(b"", final=True):
             yield _event(stream, {"text": text}, position)
+    while live is not None and not await _ended(live):
+        yield _NOTHING_NEW
     yield await _last(host, run, live, position)
 
 
@@ -77,9 +98,15 @@ def _decoder(before: bytes) -> codecs.IncrementalDecoder:
     return decoder
 
 
+async def _ended(live: LiveRun) -> bool:
+    """Wait for a run's end, which comes a moment after its output's; but not for too long without a word."""
+    ended, _ = await asyncio.wait((live.ended,), timeout=_KEEP_ALIVE_S)
+    return bool(ended)
+
+
 async def _last(host: Host, run: Run, live: LiveRun | None, position: int) -> str:
     try:
-        ended = await asyncio.shield(live.ended) if live is not None else run
+        ended = live.ended.result() if live is not None else run
         if ended.state is RunState.FAILED:
             raise EngineFailed(ended.failure or "the engine failed")
     except PetriError as error:
@@ -90,22 +117,3 @@ async def _last(host: Host, run: Run, live: LiveRun | None, position: int) -> st
 
 def _event(kind: str, content: dict[str, Any], position: int) -> str:
     return f"id: {position}\nevent: {kind}\ndata: {json.dumps(content, separators=(',', ':'))}\n\n"
-
-
-async def _kept_alive(events: AsyncIterator[str]) -> AsyncIterator[str]:
-    """Hand events on, with a comment whenever nothing happened for a while, so that proxies hold the line."""
-    upcoming = asyncio.ensure_future(anext(events))
-    try:
-        while True:
-            done, _ = await asyncio.wait((upcoming,), timeout=_KEEP_ALIVE_S)
-            if not done:
-                yield ": keep-alive\n\n"
-                continue
-            try:
-                event = upcoming.result()
-            except StopAsyncIteration:
-                return
-            upcoming = asyncio.ensure_future(anext(events))
-            yield event
-    finally:
-        upcoming.cancel()

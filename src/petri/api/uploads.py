@@ -20,6 +20,8 @@ _HEADER_BYTES = 16_384
 _MOST_HEADERS = 32
 _LONGEST_BOUNDARY = 200
 """RFC 2046 allows 70."""
+_FRAMING_BYTES = 4 * _PIECE_BYTES
+"""What lies before the first part and behind the last; a few bytes in what any client sends."""
 
 
 async def in_pieces(request: Request, take: Callable[[bytes], object], call_off: Callable[[], None]) -> None:
@@ -68,6 +70,8 @@ class Form:
         self._headers: dict[bytes, bytes] = {}
         self._header_name, self._header_value = bytearray(), bytearray()
         self._ended = False
+        self._silent_bytes = 0
+        """How much came since there was last a header or some of a file in it."""
         self.count = 0
         self._parser = MultipartParser(
             _boundary(content_type),
@@ -85,6 +89,7 @@ class Form:
 
     def take(self, piece: bytes) -> None:
         """Take the next piece of the body."""
+        self._bound_framing(len(piece))
         try:
             self._parser.write(piece)
         except FormParserError as error:
@@ -109,6 +114,7 @@ class Form:
         self._bound(len(self._header_value))
 
     def _on_header_end(self) -> None:
+        self._silent_bytes = 0
         self._headers[bytes(self._header_name).lower()] = bytes(self._header_value)
         self._header_name, self._header_value = bytearray(), bytearray()
         if len(self._headers) > _MOST_HEADERS:
@@ -129,6 +135,7 @@ class Form:
 
     def _on_part_data(self, data: bytes, start: int, end: int) -> None:
         assert self._file is not None
+        self._silent_bytes = 0
         self._file.write(data[start:end])
 
     def _on_part_end(self) -> None:
@@ -140,6 +147,12 @@ class Form:
 
     def _on_end(self) -> None:
         self._ended = True
+
+    def _bound_framing(self, size: int) -> None:
+        """Refuse a form that goes on without saying anything: before its first part, or after its last."""
+        if self._silent_bytes > _FRAMING_BYTES:
+            raise Invalid(f"more than {_FRAMING_BYTES} bytes of the body belong to no part of the form")
+        self._silent_bytes += size
 
     def _bound(self, size: int) -> None:
         if size > _HEADER_BYTES:

@@ -1,6 +1,7 @@
 """Look at what is and what happened: sandboxes, runs, events, and the output of a run."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from petri.ledger import HistoryRow, Page, SandboxQuery
@@ -76,11 +77,16 @@ async def before(host: Host, run_id: str, position: int) -> dict[Stream, bytes]:
     return await in_thread(host.transcripts.before, run_id, position)
 
 
-async def follow(host: Host, live: LiveRun | None, run_id: str, position: int) -> AsyncIterator[Chunk]:
-    """Yield a run's output from `position` on, as it comes or as it came."""
+async def follow(
+    host: Host, live: LiveRun | None, run_id: str, position: int, silence_s: float
+) -> AsyncGenerator[Chunk | None]:
+    """Yield a run's output from `position` on, as it comes or as it came; None after so much silence."""
     if live is not None:
-        async for chunk in live.transcript.follow(position):
-            yield chunk
+        async with aclosing(live.transcript.follow(position, silence_s)) as coming:
+            async for chunk in coming:
+                yield chunk
     else:
-        for chunk in host.transcripts.replay(run_id, position):
-            yield chunk
+        while block := await in_thread(host.transcripts.block, run_id, position):
+            for chunk in block:
+                yield chunk
+            position = block[-1].position

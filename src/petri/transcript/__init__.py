@@ -1,6 +1,6 @@
 """Transcript: everything a run wrote, in the order it came, where the run cannot reach it.
 
-Imported by: `operations`, `app`. Imports: `petri.model`, `petri.errors`.
+Imported by: `operations`, `app`. Imports: `petri.model`, `petri.threads`, `petri.errors`.
 
 One file a run, written as the output comes: frames of (stream, length, bytes). A place in that file is what
 the API calls a position, so that a client who lost the line can go on from the last one it saw, while the
@@ -17,7 +17,7 @@ from pathlib import Path
 from petri.errors import InvalidField, NotFound
 from petri.model import Stream
 from petri.transcript.excerpt import Excerpt
-from petri.transcript.frames import Chunk, chunks
+from petri.transcript.frames import Chunk, block, chunks
 from petri.transcript.live import Transcript, sync_folder
 
 __all__ = ["Chunk", "Excerpt", "Transcript", "Transcripts"]
@@ -53,6 +53,10 @@ class Transcripts:
             yield from chunks(descriptor, position)
         finally:
             os.close(descriptor)
+
+    def block(self, run_id: str, position: int) -> list[Chunk]:
+        """Return some of what is on disk from `position` on; nothing at its end."""
+        return block(self._path(run_id), position)
 
     def before(self, run_id: str, position: int) -> dict[Stream, bytes]:
         """Return the last few bytes of each stream before `position`: enough to finish a cut character.

@@ -2,14 +2,14 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 from blake3 import blake3
 
 from petri.model import Kept, Stream
-from petri.transcript.frames import Chunk, chunks, frame
+from petri.threads import in_thread
+from petri.transcript.frames import BLOCK_BYTES, Chunk, block, frame
 
 
 class _Tally:
@@ -68,41 +68,45 @@ class Transcript:
             self._descriptor = -1
         self._wake()
 
-    async def follow(self, position: int) -> AsyncIterator[Chunk]:
-        """Yield everything from `position` on, as it comes, until the transcript is closed."""
+    async def follow(self, position: int, silence_s: float | None = None) -> AsyncGenerator[Chunk | None]:
+        """Yield everything from `position` on, as it comes, until the transcript is closed.
+
+        Whenever nothing came for `silence_s`, yields None.
+        """
         while True:
             closed = self._closed  # asked before reading: what came before the end is then read too
-            found = self._read(position)
+            found = await self._read(position)
             for chunk in found:
                 position = chunk.position
                 yield chunk
             if not found:
                 if closed:
                     return
-                await self._changed()
+                if not await self._changed(silence_s):
+                    yield None
 
-    def _read(self, position: int) -> list[Chunk]:
-        """Return a bounded number of chunks, so that one follower cannot hold up the event loop."""
-        found: list[Chunk] = []
-        with suppress(FileNotFoundError):
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                for chunk in chunks(descriptor, position):
-                    found.append(chunk)
-                    if len(found) >= 64:
-                        break
-            finally:
-                os.close(descriptor)
-        return found
+    async def _read(self, position: int) -> list[Chunk]:
+        """Return the next block, so that one follower cannot hold up the event loop."""
+        behind = self._size - position
+        if behind <= 0:
+            return []
+        if behind <= BLOCK_BYTES:
+            return block(self._path, position)  # it was written a moment ago: a thread would cost more
+        return await in_thread(block, self._path, position)
 
-    async def _changed(self) -> None:
+    async def _changed(self, silence_s: float | None) -> bool:
+        """Wait until there is more, or no more to come; say whether that was in time."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiting)
         try:
-            await waiting
+            async with asyncio.timeout(silence_s):
+                await waiting
+        except TimeoutError:
+            return False
         finally:
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
+        return True
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []
