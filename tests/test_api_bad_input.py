@@ -206,6 +206,11 @@ WRONG_FIELDS: list[tuple[str, str, Any]] = [
     *each(CREATE, "metadata", 5, [], None, {"a": 1}, {"": "x"}, {"a\n": "x"}, {"a": None}),
     *each(CREATE, "metadata", {"a": "x" * 5000}, {"a": SURROGATE}, {SURROGATE: "x"}),
     *each(CREATE, "metadata", {str(n): "" for n in range(65)}, {"a": {"b": "c"}}),
+    *each(
+        CREATE, "metadata", {str(n): "x" * 4096 for n in range(20)}, {str(n): "ü" * 4096 for n in range(9)}
+    ),
+    *each(CREATE, "env", {f"A{n}": "x" * 100_000 for n in range(3)}),
+    *each(PATCH, "metadata", {str(n): "x" * 4096 for n in range(20)}),
     *each(CREATE, "created_by", 5, "", "a\r\nb", "x" * 300, SURROGATE),
     *each(CREATE, "agent", 5, "", "a\r\nb", "x" * 300, SURROGATE),
     *((CREATE, name, "x") for name in ("image", "from_snapshot")),

@@ -259,14 +259,45 @@ def test_exactly_one_of_filename_command_and_code(
     [
         {"command": ["true"], "args": ["x" * 100_000] * 50},
         {"command": ["true"] * 4001, "args": ["x"] * 4000},
-        {"command": "true", "env": {f"A{number}": "x" * 100_000 for number in range(40)}},
+        {"command": ["true"], "args": ["x" * 100_000] * 14, "env": {"A": "x" * 120_000}},
     ],
     ids=lambda body: str(body)[:40],
 )
 def test_more_arguments_than_a_process_can_have_are_too_many(
     http: httpx.Client, sandbox: str, body: dict[str, object]
 ) -> None:
-    assert "stdin" in refused(ask(http, sandbox, **body), 413)["detail"]
+    problem = refused(ask(http, sandbox, **body), 413)
+
+    assert problem["field"] == "args"
+    assert "1500000" in problem["detail"]
+    assert "stdin" in problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "bound"),
+    [
+        ("env", {f"A{number}": "x" * 100_000 for number in range(3)}, "262144"),
+        ("env", {f"A{number}": "ü" * 50_000 for number in range(3)}, "262144"),
+        ("stdin", "x" * (8 * 2**20 + 1), "8388608"),
+        ("stdin", "ü" * (4 * 2**20 + 1), "8388608"),
+        ("code", "x" * 131_072, "131071"),
+        ("args", ["x" * 131_072], "131071"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_field_that_is_too_long_is_told_how_long_it_may_be(
+    http: httpx.Client, sandbox: str, field: str, value: object, bound: str
+) -> None:
+    body: dict[str, object] = {field: value} if field == "code" else {"command": "true", field: value}
+
+    problem = refused(ask(http, sandbox, **body), 422)
+
+    assert problem["field"].startswith(field)
+    assert bound in problem["detail"]
+
+
+def test_as_much_stdin_as_there_may_be_arrives(http: httpx.Client, sandbox: str) -> None:
+    assert run(http, sandbox, command="wc -c", stdin="x" * (8 * 2**20))["stdout"] == "8388608\n"
 
 
 def test_as_many_arguments_as_there_may_be_arrive(http: httpx.Client, sandbox: str) -> None:

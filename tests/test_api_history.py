@@ -70,6 +70,24 @@ def test_runs_are_listed_newest_first_and_in_pages(http: httpx.Client, sandbox: 
     assert seen == made[::-1]
 
 
+def test_a_page_of_runs_stays_short_however_long_their_arguments_are(
+    http: httpx.Client, sandbox: str
+) -> None:
+    made = [run(http, sandbox, command=["true"], args=["x" * 100_000] * 14)["run_id"] for _ in range(8)]
+
+    listed: list[str] = []
+    wanted: dict[str, Any] = {"limit": 200}
+    while True:
+        answer = http.get(f"/v1/sandboxes/{sandbox}/runs", params=wanted)
+        assert len(answer.content) < 6 * 2**20
+        listed += [each["run_id"] for each in answer.json()["runs"]]
+        wanted["cursor"] = answer.json()["next_cursor"]
+        if wanted["cursor"] is None:
+            break
+
+    assert listed == made[::-1]
+
+
 def test_the_history_of_a_sandbox_tells_its_whole_life(http: httpx.Client) -> None:
     sandbox = create(http)
     put(http, sandbox, "a.txt", "abc")

@@ -13,7 +13,7 @@ import pytest
 
 from petri.errors import Conflict, InvalidField, NotFound, Unavailable
 from petri.ledger import Ending, HistoryRow, Ledger, SandboxQuery
-from petri.ledger.pages import cursor_of
+from petri.ledger.pages import PAGE_BYTES, cursor_of
 from petri.model import (
     ENDED_BECAUSE,
     LIFECYCLE,
@@ -495,6 +495,37 @@ async def test_pages_do_not_shift_while_sandboxes_are_added(ledger: Ledger) -> N
 
     assert seen == [one.id for one in reversed(first)]
     assert pages == 4
+
+
+async def test_a_page_is_full_by_its_bytes_too_and_the_next_goes_on(ledger: Ledger, sandbox: Sandbox) -> None:
+    sizes = [PAGE_BYTES // 3] * 5 + [PAGE_BYTES + 1] + [10] * 4
+    added = [await ledger.add_run(a_run(sandbox, argv=("x" * size,)), start=True) for size in sizes]
+
+    pages, cursor = [], None
+    while True:
+        page = await ledger.runs(sandbox.id, limit=200, cursor=cursor)
+        pages.append([len(run.argv[0]) for run in page.items])
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+
+    assert [size for page_sizes in pages for size in page_sizes] == sizes[::-1]
+    assert [len(page_sizes) for page_sizes in pages] == [4, 1, 2, 2, 1]
+    assert len(added) == len(sizes)
+
+
+async def test_a_page_of_the_history_is_full_by_its_bytes_too(ledger: Ledger, sandbox: Sandbox) -> None:
+    for _ in range(5):
+        await ledger.note(sandbox.id, "noted", {"said": "x" * (PAGE_BYTES // 3)}, at=NOW)
+
+    first = await ledger.events(sandbox.id, limit=200, cursor=None)
+    second = await ledger.events(sandbox.id, limit=200, cursor=first.next_cursor)
+    third = await ledger.events(sandbox.id, limit=200, cursor=second.next_cursor)
+
+    seen = [event.number for page in (first, second, third) for event in page.items]
+    assert seen == list(range(1, len(seen) + 1))
+    assert third.next_cursor is None
+    assert len(second.items) == 2
 
 
 async def test_a_full_last_page_promises_no_other(ledger: Ledger, sandbox: Sandbox) -> None:

@@ -20,6 +20,12 @@ from pydantic.config import JsonDict
 
 MAX_ARGUMENT_BYTES = 131_071
 """Linux refuses a single argument or variable of 128 KiB or more (MAX_ARG_STRLEN)."""
+MAX_ENV_BYTES = 262_144
+"""All variables of one request together. Linux takes 2 MiB of variables and arguments, and has no more to
+give when a sandbox's, a run's and its arguments meet."""
+MAX_METADATA_BYTES = 65_536
+MAX_STDIN_BYTES = 8 * 2**20
+"""It is held in memory until the run has its turn."""
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -55,6 +61,17 @@ def _unbuilt(instead: str, *only: object) -> BeforeValidator:
     return BeforeValidator(refuse)
 
 
+def _stdin(text: str) -> str:
+    # Counted in characters first: what is too long need not be encoded to be known as such.
+    size = len(text) if len(text) > MAX_STDIN_BYTES else len(_unicode(text).encode())
+    if size > MAX_STDIN_BYTES:
+        raise ValueError(
+            f"is more than {MAX_STDIN_BYTES} bytes, which is all that is taken here: upload it as a file "
+            "and read that"
+        )
+    return text
+
+
 def _printable(text: str) -> str:
     if _CONTROL.search(text):
         raise ValueError("contains a control character; use printable text")
@@ -68,7 +85,18 @@ def _environment(variables: dict[str, str]) -> dict[str, str]:
                 f"{name[:80]!r} is not a variable name: letters, digits and _, not first a digit"
             )
         _argument(f"{name}={value}")
-    return variables
+    return _within(variables, MAX_ENV_BYTES, "variables", "put what is long into a file")
+
+
+def _metadata(labels: dict[str, str]) -> dict[str, str]:
+    return _within(labels, MAX_METADATA_BYTES, "labels", "keep what is long elsewhere, and here where it is")
+
+
+def _within(pairs: dict[str, str], most: int, what: str, instead: str) -> dict[str, str]:
+    size = sum(len(_unicode(name).encode()) + len(_unicode(value).encode()) for name, value in pairs.items())
+    if size > most:
+        raise ValueError(f"these {what} are {size} bytes in all, and {most} may be: {instead}")
+    return pairs
 
 
 Text = Annotated[str, AfterValidator(_unicode)]
@@ -76,7 +104,11 @@ Argument = Annotated[str, AfterValidator(_argument)]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=256), AfterValidator(_printable)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 Environment = Annotated[dict[str, str], Field(max_length=512), AfterValidator(_environment)]
-Metadata = Annotated[dict[Label, Annotated[str, StringConstraints(max_length=4096)]], Field(max_length=64)]
+Metadata = Annotated[
+    dict[Label, Annotated[str, StringConstraints(max_length=4096)]],
+    Field(max_length=64),
+    AfterValidator(_metadata),
+]
 TenantName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
 Quota = Annotated[int, Field(ge=0, le=2**53)]
 ScopeName = Literal["read", "run", "admin"]
@@ -179,7 +211,7 @@ class ExecFields(Request):
     """Source text in `language`."""
     language: Label | None = None
     args: Annotated[list[Argument], Field(max_length=8_000)] = []
-    stdin: Text | None = None
+    stdin: Annotated[str, AfterValidator(_stdin)] | None = None
     env: Environment = {}
     cwd: Argument | None = None
     """A folder of the workspace; default: its top."""

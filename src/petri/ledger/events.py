@@ -67,11 +67,10 @@ def fetch(connection: Connection, wanted: Select[Any], limit: int, cursor: str |
     """Return a page of the history that `wanted` is the rows of, oldest first."""
     # Rows are added at the end and never removed: how many came before is a place that does not move.
     before = 0 if cursor is None else pages.read_count(cursor, _NAME)
-    wanted = wanted.order_by(wanted.selected_columns.number)
-    wanted = wanted.offset(before).limit(pages.at_least_one(limit) + 1)
-    found = connection.execute(wanted).mappings().all()
-    shown = [_to_history(row, before + place) for place, row in enumerate(found[:limit], 1)]
-    return Page(shown, pages.cursor_of(_NAME, before + limit) if len(found) > limit else None)
+    wanted = wanted.order_by(wanted.selected_columns.number).offset(before)
+    found, more = pages.fitting(connection, wanted, limit)
+    shown = [_to_history(row, before + place) for place, row in enumerate(found, 1)]
+    return Page(shown, pages.cursor_of(_NAME, before + len(shown)) if more else None)
 
 
 def _to_history(row: Mapping[Any, Any], number: int) -> HistoryRow:

@@ -7,17 +7,21 @@ up among the rows that are being listed, so that one made up, or somebody else's
 """
 
 import base64
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Connection, Select, select
+from sqlalchemy import Column, ColumnElement, Connection, RowMapping, Select, select
 
 from petri.errors import InvalidField
 from petri.ledger.rows import Row
 
 T = TypeVar("T")
 
+PAGE_BYTES = 4 << 20
+"""What the rows of a page come to, unless one alone is longer: the longest is 3 MiB of arguments, and
+whoever keeps a record of such gets it in more pages."""
 _HIGHEST = 2**63 - 1
 """The largest number a database column holds."""
 
@@ -45,12 +49,30 @@ class Kind(Generic[T]):
 
 
 def fetch(connection: Connection, wanted: Select[Any], kind: Kind[T], limit: int) -> Page[T]:
-    """Return the first `limit` of `wanted`, which are ordered by their `number`."""
-    found = connection.execute(wanted.limit(at_least_one(limit) + 1)).mappings().all()
-    shown = found[:limit]
-    more = len(found) > limit
+    """Return the first of `wanted`, which are ordered by their `number`: `limit`, or as many as fit."""
+    shown, more = fitting(connection, wanted, limit)
     last = shown[-1][kind.column.name] if more else None
     return Page([kind.make(row) for row in shown], None if last is None else cursor_of(kind.name, last))
+
+
+def fitting(connection: Connection, wanted: Select[Any], limit: int) -> tuple[list[RowMapping], bool]:
+    """Return the first rows of `wanted`, `limit` or as many as fit into a page, and whether more follow."""
+    shown: list[RowMapping] = []
+    left_bytes = PAGE_BYTES
+    # Row by row: a page that is full by its bytes must not have read all that would not fit.
+    with connection.execute(wanted.limit(at_least_one(limit) + 1)) as found:
+        for row in found.mappings():
+            left_bytes -= _bytes_of(row)
+            if len(shown) == limit or (len(shown) > 0 and left_bytes < 0):
+                return shown, True
+            shown.append(row)
+    return shown, False
+
+
+def _bytes_of(row: RowMapping) -> int:
+    """Return about what a row takes in an answer: its words as JSON; all else is short."""
+    words = [value for value in row.values() if isinstance(value, str | list | dict)]
+    return len(json.dumps(words, ensure_ascii=False).encode())
 
 
 def read_cursor(connection: Connection, cursor: str, kind: Kind[Any], among: ColumnElement[bool]) -> int:

@@ -92,8 +92,9 @@ def _refuse_too_much(argv: tuple[str, ...], env: dict[str, str]) -> None:
     size = sum(len(word.encode()) + _WORD_BYTES for word in words)
     if len(argv) + 3 * len(env) > _MOST_WORDS or size > _MOST_BYTES:
         raise TooLarge(
-            f"a command takes {_MOST_WORDS} arguments and {_MOST_BYTES} bytes of them and of variables at "
-            "most; send more by `stdin`, or in a file"
+            f"`command`, `args` and `env` come to {len(argv)} arguments and {size} bytes; a command takes "
+            f"{_MOST_WORDS} and {_MOST_BYTES} here at most: send more by `stdin`, or in a file",
+            field="args",
         )
 
 
