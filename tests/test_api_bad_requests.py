@@ -111,7 +111,8 @@ def test_another_method_is_refused_with_those_there_are(http: httpx.Client, sand
         for method in {"GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"} - methods:
             answer = http.request(method, path)
             refused(answer, 405)
-            assert set(answer.headers["allow"].split(", ")) == methods, path
+            looked_at = {"HEAD"} if "GET" in methods else set()
+            assert set(answer.headers["allow"].split(", ")) == methods | looked_at, path
 
 
 @pytest.mark.parametrize(
