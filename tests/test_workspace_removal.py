@@ -279,7 +279,7 @@ def test_what_is_made_and_deleted_is_durable_before_it_is_said(workspaces: Works
         ["mkdir", "fsync"],
         ["unlink", "fsync"],
         ["rename", "fsync", "rmdir"],
-        ["rename", "fsync", "rmdir"],
+        ["rename", "fsync", "unlink", "rmdir"],  # the unlinked one is its index
     )
     assert changes == [*create, *file, *subfolder, *whole]
 

@@ -95,7 +95,7 @@ def test_on_a_full_disk_uploads_are_refused_and_deleting_makes_room(workspaces: 
     for number in range(20):
         workspaces.delete(SANDBOX, f"sub{number}", if_match=None)
     workspaces.delete(SANDBOX, "ballast", if_match=None)
-    assert tree(workspaces) == {".staging", ".trash", SANDBOX}
+    assert tree(workspaces) == {".indexes", ".staging", ".trash", SANDBOX}
     with workspaces.receive(SANDBOX, None) as intake:
         intake.file("fits").write(bytes(4096))
         intake.commit()
@@ -136,4 +136,4 @@ def test_a_whole_workspace_is_removed_from_a_full_disk(workspaces: Workspaces) -
 
     workspaces.remove(SANDBOX)
 
-    assert tree(workspaces) == {".staging", ".trash"}
+    assert tree(workspaces) == {".indexes", ".staging", ".trash"}

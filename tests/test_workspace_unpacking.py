@@ -50,7 +50,7 @@ def refused(workspaces: Workspaces, archive: bytes, name: str = "x.tar") -> Petr
     with pytest.raises(PetriError) as caught:
         unpack(workspaces, archive, name)
     root = workspaces.folder(SANDBOX).parent
-    assert {path.name for path in root.iterdir()} == {SANDBOX, ".staging", ".trash"}
+    assert {path.name for path in root.iterdir()} == {SANDBOX, ".indexes", ".staging", ".trash"}
     assert [path for place in root.iterdir() for path in place.iterdir()] == []
     assert {path.name for path in root.parent.iterdir()} == {"root"}
     return caught.value

@@ -17,14 +17,18 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from petri.errors import Invalid, NotFound, StorageFull
+from petri.trees import Change
 from petri.workspace.archives import ArchiveKind, archivable, archived
 from petri.workspace.beneath import FOLDER, beneath, trusted
 from petri.workspace.commit import Site, roll_forward
 from petri.workspace.errand import Errand
 from petri.workspace.ground import Ground
+from petri.workspace.index import SOME_FOLDER, TooMuch
+from petri.workspace.indexes import QUICK, WHOLE, Indexes
 from petri.workspace.intake import Intake, StagedFile, Written
 from petri.workspace.journal import Journal
 from petri.workspace.listing import Entry, Listing, list_folder, look
@@ -37,6 +41,7 @@ from petri.workspace.refusals import refusing
 from petri.workspace.versions import Version, names_a_digest
 
 __all__ = [
+    "SOME_FOLDER",
     "ArchiveKind",
     "Bounds",
     "Entry",
@@ -45,6 +50,7 @@ __all__ = [
     "Listing",
     "OpenFile",
     "StagedFile",
+    "TooMuch",
     "Version",
     "Workspaces",
     "Written",
@@ -64,10 +70,15 @@ class Workspaces:
     def __init__(self, root: Path, bounds: Bounds) -> None:
         self._ground = Ground(root)
         self._bounds = bounds
+        self._indexes = Indexes(self._ground.indexes)
 
     def stop(self) -> None:
         """Give up what only serves a request: the server is ending. Called once, by `app`."""
         self._ground.ending.set()
+
+    def close(self) -> None:
+        """Keep what is known of the files for the next life. Called once, by `app`, when nothing runs."""
+        self._indexes.close()
 
     def errand(self) -> Errand:
         """Return new work for one request, to be called off should nobody wait for it any more."""
@@ -101,7 +112,25 @@ class Workspaces:
             except FileNotFoundError:
                 return
             os.fsync(root)
+            self._indexes.forget(name)
             self._ground.trash.burn(thrown, patience_s=_REMOVE_S)
+
+    def look(self, sandbox_id: str, *, quick: bool = False, restless: bool = False) -> bytes:
+        """Return the address of the tree that the workspace is now.
+
+        `quick`: only if next to nothing need be read, else `TooMuch`. `restless`: something may run in it.
+        """
+        reading = QUICK if quick else replace(WHOLE, is_over=self._ground.ending.is_set)
+        with refusing(""), self._ground.workspace(sandbox_id) as workspace:
+            return self._indexes.look(sandbox_id, workspace, reading, restless=restless).tree
+
+    def mark(self, sandbox_id: str) -> None:
+        """Begin to note what changes, from the last look on."""
+        self._indexes.mark(sandbox_id)
+
+    def changes(self, sandbox_id: str) -> list[Change]:
+        """Return what is different since the mark, by path, as of the last look."""
+        return self._indexes.changes(sandbox_id)
 
     def tidy(self) -> None:
         """Finish what a crash interrupted: committed uploads are completed, scraps thrown away.

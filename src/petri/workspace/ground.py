@@ -1,7 +1,7 @@
 """The ground all workspaces stand on: one folder, ours, with each sandbox's folder directly in it.
 
-Beside them lie `.staging`, where uploads grow until they are whole, and `.trash`. Both are on the same
-file system, so that things move by rename, and closed to every cell.
+Beside them lie `.staging`, where uploads grow until they are whole, `.trash`, and `.indexes`, what is known
+of every file. They are on the same file system, so that things move by rename, and closed to every cell.
 """
 
 import itertools
@@ -36,6 +36,7 @@ class Ground:
         # The operator's own path may well pass a link; from here on, none of ours does.
         self.root = root.resolve()
         self.staging = self.root / ".staging"
+        self.indexes = self.root / ".indexes"
         self.digests = Digests()
         self.ending = threading.Event()
         """Set when the server ends: every errand is called off."""
@@ -52,7 +53,7 @@ class Ground:
             self.root.mkdir(parents=True)
             # Passed through by every cell on the way to its own folder, listed by none.
             self.root.chmod(0o711)
-        for folder in (self.staging, self.root / ".trash"):
+        for folder in (self.staging, self.indexes, self.root / ".trash"):
             folder.mkdir(exist_ok=True)
             folder.chmod(0o700)
         if made:

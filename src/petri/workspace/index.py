@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from blake3 import blake3
 
+from petri.errors import Unavailable
 from petri.trees import Change, Entry, File, Folder, Link, address, encode
 from petri.workspace.beneath import FOLDER, beneath, open_beneath
 from petri.workspace.paths import MAX_PATH_BYTES
@@ -48,11 +49,16 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How much content a look may read."""
+    """How much a look may take on."""
 
     most_bytes: int
+    """Of content."""
     leaves_rest: bool
     """What becomes of more: `TooMuch`, or files of unread content, known by what the kernel says of them."""
+    most_entries: int = sys.maxsize
+    """Looked at; beyond, `TooMuch`."""
+    is_over: Callable[[], bool] = bool
+    """Whether to give up: nobody waits any more."""
 
 
 class _Sight(NamedTuple):
@@ -197,6 +203,7 @@ class _Looking:
         self._top = top
         self._reading = reading
         self._room = reading.most_bytes
+        self._entries = 0
         self._now_ns = time.time_ns()
         self._replaced: dict[bytes, _Seen | None] = {}
         self.changes: list[Change] = []
@@ -256,6 +263,9 @@ class _Looking:
         with os.scandir(fd) as entries:
             for each in entries:
                 name = os.fsencode(each.name)
+                self._entries += 1
+                if self._entries > self._reading.most_entries:
+                    raise TooMuch
                 try:
                     status = each.stat(follow_symlinks=False)
                     self._take(fd, path, name, status, was, now)
@@ -308,6 +318,8 @@ class _Looking:
         hasher, offset = blake3(), 0
         # Not until the end of the file: a program that appends as fast as we read would hold us for ever.
         while offset < size and (chunk := os.pread(file, min(_CHUNK_BYTES, size - offset), offset)):
+            if self._reading.is_over():
+                raise Unavailable("the server is stopping")
             hasher.update(chunk)
             offset += len(chunk)
         return hasher.digest()

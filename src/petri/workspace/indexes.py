@@ -11,7 +11,7 @@ from petri.trees import Change, Entry
 from petri.workspace.index import Index, Look, Reading
 from petri.workspace.watching import Watches
 
-QUICK = Reading(most_bytes=1 << 20, leaves_rest=False)
+QUICK = Reading(most_bytes=1 << 20, leaves_rest=False, most_entries=512)
 """So little that the event loop's own thread may do it."""
 WHOLE = Reading(most_bytes=16 << 30, leaves_rest=True)
 """About ten seconds of one processor: a program's sparse terabytes must not cost us an hour."""

@@ -38,8 +38,8 @@ class Watches:
     """The folders that are watched, of every workspace. Used from one thread."""
 
     def __init__(self) -> None:
-        self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        """Negative on a host that allows no watches: then nothing is ever watched."""
+        self._fd = -1
+        """Opened with the first watch. Negative on a host that allows none: then nothing is ever watched."""
         self._by_watch: dict[int, tuple[str, bytes]] = {}
         self._by_folder: dict[str, dict[bytes, int]] = {}
         self._dirty: dict[str, set[bytes]] = {}
@@ -64,6 +64,8 @@ class Watches:
         Returns those that were not watched before: what happened there until now, nobody saw.
         """
         fresh: set[bytes] = set()
+        if self._fd < 0:
+            self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._fd < 0:
             return fresh
         watched = self._by_folder.setdefault(sandbox_id, {})
