@@ -24,6 +24,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "model": frozenset({"errors"}),
     "settings": frozenset({"errors"}),
     "trees": frozenset({"errors"}),
+    "store": frozenset({"trees", "errors"}),
     "workspace": frozenset({"trees", "errors"}),
     "transcript": frozenset({"model", "threads", "errors"}),
     "ledger": frozenset({"model", "errors"}),

@@ -1,0 +1,389 @@
+"""The store's promises: what is committed is there, whole, for its tenant and for nobody else."""
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from petri.errors import Conflict, Invalid, NotFound, Unavailable
+from petri.store import Store
+from petri.store.cutting import pieces
+from petri.store.layout import BLOB
+from petri.trees import EMPTY, Change, Entry, Folder, Link, address, apply, diff, encode, walk
+from tests.forests import a_file
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path / "store")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def again(tmp_path: Path, store: Store) -> Iterator[Callable[[], Store]]:
+    """Close the store and open it anew, as often as one likes."""
+    made = [store]
+
+    def reopen() -> Store:
+        made[-1].close()
+        made.append(Store(tmp_path / "store"))
+        return made[-1]
+
+    yield reopen
+    made[-1].close()
+
+
+def then_and_later(store: Store, again: Callable[[], Store]) -> Iterator[Store]:
+    """Yield the store as it is, and after it was opened anew."""
+    yield store
+    yield again()
+
+
+def put(store: Store, *contents: bytes, tenant: str = "acme") -> list[bytes]:
+    with store.write(tenant) as writing:
+        digests = [writing.put_blob(content) for content in contents]
+        writing.commit()
+    return digests
+
+
+def read(store: Store, digest: bytes, tenant: str = "acme") -> bytes:
+    return b"".join(store.open_blob(tenant, digest, verify=True))
+
+
+def noise(size: int, seed: int = 0) -> bytes:
+    return random.Random(seed).randbytes(size)
+
+
+CONTENTS = {
+    "empty": b"",
+    "one byte": b"x",
+    "text": b"print('hello')\n" * 300,
+    "incompressible": noise(5000),
+    "as large as stays whole": noise(MIB),
+    "a byte more": noise(MIB + 1),
+    "large": noise(3 * MIB) + bytes(3 * MIB),
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS.keys())
+def test_what_was_put_is_read(content: bytes, store: Store, again: Callable[[], Store]) -> None:
+    [digest] = put(store, content)
+
+    assert digest == address(content)
+    for each in then_and_later(store, again):
+        assert read(each, digest) == content
+        assert each.get("acme", digest) == content
+        assert each.size("acme", digest) == len(content)
+        assert each.has("acme", [digest, address(b"other")]) == {digest}
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS.keys())
+def test_a_file_is_put_as_its_content_is(content: bytes, store: Store, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(content + b"what came later")
+
+    with store.write("acme") as writing, (tmp_path / "file").open("rb") as file:
+        digest = writing.put_file(file.fileno(), len(content))
+        assert digest == writing.put_blob(content)
+        writing.commit()
+
+    assert digest == address(content)
+    assert read(store, digest) == content
+
+
+def test_a_folder_is_put_and_fetched(store: Store, again: Callable[[], Store]) -> None:
+    inner: dict[bytes, Entry] = {b"main.py": a_file(b"x"), b"\xff": Link(b"main.py")}
+    with store.write("acme") as writing:
+        inside = writing.put_folder(encode(inner))
+        tree = writing.put_folder(encode({b"src": Folder(inside)}))
+        writing.commit()
+
+    for each in then_and_later(store, again):
+        assert each.get_folder("acme", inside) == inner
+        assert [path for path, _ in walk(each.fetch("acme"), tree)] == [b"src", b"src/main.py", b"src/\xff"]
+
+
+def test_a_tree_is_changed_in_a_session(store: Store) -> None:
+    wide: dict[bytes, Entry] = {b"%05d" % number: a_file(b"%d" % number) for number in range(5000)}
+    with store.write("acme") as writing:
+        old = writing.put_folder(encode(wide))
+        writing.commit()
+    before = store.usage("acme").stored_bytes
+
+    with store.write("acme") as writing:
+        changed = apply(store.fetch("acme"), writing.put_folder, old, [Change(b"new", None, a_file(b"new"))])
+        writing.commit()
+
+    assert [change.path for change in diff(store.fetch("acme"), old, changed)] == [b"new"]
+    # Large folders share what did not change.
+    assert store.usage("acme").stored_bytes - before < len(encode(wide)) / 5
+
+
+def test_the_empty_tree_is_always_there(store: Store) -> None:
+    assert store.get_folder("acme", EMPTY) == {}
+
+
+def test_until_the_commit_only_the_session_sees_what_it_put(store: Store) -> None:
+    with store.write("acme") as writing, store.write("acme") as other:
+        small, large = writing.put_blob(b"small"), writing.put_blob(noise(3 * MIB))
+
+        assert writing.has([small, large]) == {small, large}
+        assert store.has("acme", [small, large]) == other.has([small, large]) == set()
+        with pytest.raises(NotFound):
+            store.open_blob("acme", large)
+
+        writing.commit()
+        assert store.has("acme", [small, large]) == other.has([small, large]) == {small, large}
+
+
+def test_a_session_left_without_commit_leaves_nothing(store: Store) -> None:
+    with pytest.raises(ZeroDivisionError), store.write("acme") as writing:
+        digests = [writing.put_blob(b"small"), writing.put_blob(noise(3 * MIB))]
+        raise ZeroDivisionError
+
+    assert store.has("acme", digests) == set()
+    assert store.fsck("acme", deep=True) == []
+    with pytest.raises(Unavailable):
+        writing.put_blob(b"late")
+    with pytest.raises(Unavailable):
+        writing.commit()
+
+
+def test_what_another_session_did_not_commit_is_not_counted_on(store: Store) -> None:
+    content = noise(2 * MIB)
+    with store.write("acme") as first:
+        first.put_blob(content)
+        [digest] = put(store, content)
+
+    assert read(store, digest) == content
+
+
+def test_a_session_may_commit_again(store: Store) -> None:
+    with store.write("acme") as writing:
+        first = writing.put_blob(b"first")
+        writing.commit()
+        second = writing.put_blob(b"second")
+        third = writing.put_blob(b"first")
+        writing.commit()
+        writing.commit()
+
+    assert first == third
+    assert [read(store, digest) for digest in (first, second)] == [b"first", b"second"]
+
+
+def test_the_same_content_is_stored_once(store: Store) -> None:
+    content = noise(100_000)
+    put(store, content, content)
+    before = store.usage("acme")
+
+    put(store, content)
+
+    assert store.usage("acme") == before
+    assert before.objects == 1
+
+
+@pytest.mark.parametrize("where", ["in the middle", "at the start", "at the end"])
+def test_versions_of_a_large_file_share_what_did_not_change(where: str, store: Store) -> None:
+    content = noise(20 * MIB)
+    put(store, content)
+    before = store.usage("acme").stored_bytes
+    changed = {
+        "in the middle": content[: 9 * MIB] + noise(1024, 1) + content[9 * MIB + 1024 :],
+        "at the start": noise(1024, 1) + content,
+        "at the end": content + noise(1024, 1),
+    }[where]
+
+    [digest] = put(store, changed)
+
+    assert read(store, digest) == changed
+    assert store.usage("acme").stored_bytes - before < MIB
+
+
+def test_text_is_stored_compressed(store: Store) -> None:
+    put(store, b"the same line again and again\n" * 10_000)
+
+    assert store.usage("acme").stored_bytes < 10_000
+
+
+def test_tenants_never_see_each_others_objects(store: Store, again: Callable[[], Store]) -> None:
+    mine, theirs = put(store, b"mine")[0], put(store, b"theirs", tenant="umbrella")[0]
+
+    for each in then_and_later(store, again):
+        assert each.has("acme", [mine, theirs]) == {mine}
+        assert each.has("umbrella", [mine, theirs]) == {theirs}
+        assert each.has("nobody", [mine, theirs]) == set()
+        for tenant, digest in (("acme", theirs), ("umbrella", mine), ("nobody", mine)):
+            with pytest.raises(NotFound):
+                each.get(tenant, digest)
+
+
+def test_what_one_tenant_has_another_stores_again(store: Store) -> None:
+    put(store, noise(100_000))
+
+    put(store, noise(100_000), tenant="umbrella")
+
+    assert store.usage("umbrella") == store.usage("acme")
+
+
+@pytest.mark.parametrize("name", ["../acme", "/etc", "", ".", "a" * 5000, "\0", "\udcff", "ACME"])
+def test_a_tenants_name_is_no_path(name: str, store: Store, tmp_path: Path) -> None:
+    put(store, b"x")
+    [digest] = put(store, b"content", tenant=name)
+
+    assert read(store, digest, tenant=name) == b"content"
+    assert store.has("acme", [digest]) == set()
+    assert len(list((tmp_path / "store").iterdir())) == 3  # two tenants and the lock
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def test_a_digest_that_is_not_that_of_the_content_is_refused(store: Store, tmp_path: Path) -> None:
+    wrong = address(b"wrong")
+    (tmp_path / "file").write_bytes(noise(2 * MIB))
+    with store.write("acme") as writing, (tmp_path / "file").open("rb") as file:
+        with pytest.raises(Invalid):
+            writing.put_blob(b"right", wrong)
+        with pytest.raises(Invalid):
+            writing.put_folder(encode({}), wrong)
+        for size in (10, 2 * MIB):
+            with pytest.raises(Invalid):
+                writing.put_file(file.fileno(), size, wrong)
+        writing.put_blob(b"right", address(b"right"))
+        writing.commit()
+
+    assert store.has("acme", [wrong]) == set()
+    assert store.fsck("acme", deep=True) == []
+
+
+@pytest.mark.parametrize("digest", [b"", b"short", address(b"x")[:-1], address(b"x") + b"x"])
+def test_what_cannot_be_a_digest_is_refused(digest: bytes, store: Store) -> None:
+    put(store, b"x")
+    attempts: list[Callable[[], object]] = [
+        lambda: store.has("acme", [digest]),
+        lambda: store.get("acme", digest),
+        lambda: store.open_blob("acme", digest),
+        lambda: store.size("acme", digest),
+        lambda: store.gc("acme", [digest], 0),
+    ]
+    for attempt in attempts:
+        with pytest.raises(Invalid):
+            attempt()
+
+
+def test_a_malformed_folder_object_is_refused(store: Store) -> None:
+    with store.write("acme") as writing, pytest.raises(Invalid):
+        writing.put_folder(b"petri-folder-1\n?")
+
+
+def test_a_file_that_is_shorter_than_said_is_a_conflict(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"short")
+
+    with store.write("acme") as writing, (tmp_path / "file").open("rb") as file:
+        for size in (6, 2 * MIB):
+            with pytest.raises(Conflict):
+                writing.put_file(file.fileno(), size)
+
+
+def test_a_file_whose_piece_is_a_large_folder_object_is_read_as_it_was(store: Store) -> None:
+    """One digest, and the folder object is stored in pieces itself."""
+    folder = encode({b"%04d" % number: Link(b"x" * (4087 + (number < 49))) for number in range(64)})
+    content = folder + noise(2 * MIB)
+    assert next(pieces(BLOB, [content])) == folder
+
+    with store.write("acme") as writing:
+        writing.put_folder(folder)
+        digest = writing.put_blob(content)
+        writing.commit()
+
+    assert read(store, digest) == b"".join(store.open_blob("acme", digest)) == content
+    assert store.fsck("acme", deep=False) == []
+    store.gc("acme", [], 0)
+    assert read(store, digest) == content
+
+
+def test_another_process_or_store_is_kept_out(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(Unavailable):
+        Store(tmp_path / "store")
+
+    store.close()
+    store.close()
+    Store(tmp_path / "store").close()
+
+
+def test_a_closed_store_says_so(store: Store) -> None:
+    store.close()
+
+    with pytest.raises(Unavailable):
+        store.has("acme", [])
+
+
+def test_an_idle_tenant_is_released_and_found_again(store: Store) -> None:
+    [digest] = put(store, b"content")
+    with store.write("busy") as writing:
+        other = writing.put_blob(b"other")
+        before = open_files()
+
+        store.release(0)
+
+        assert open_files() == before - 1
+        writing.commit()
+    assert read(store, digest) == b"content"
+    assert read(store, other, tenant="busy") == b"other"
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_full_packs_are_sealed_and_closed(tmp_path: Path) -> None:
+    contents = [noise(2000, seed) for seed in range(200)]
+    store = Store(tmp_path / "store", pack_bytes=3000)
+    before = open_files()
+    digests = [put(store, content)[0] for content in contents]
+    packs = sorted((tmp_path / "store").glob("*/*.pack"))
+
+    assert len(packs) == 100
+    assert len(list((tmp_path / "store").glob("*/*.index"))) == 99
+    assert [read(store, digest) for digest in digests] == contents
+    assert open_files() - before < 40
+
+    store.close()
+    store = Store(tmp_path / "store")
+    assert [read(store, digest) for digest in digests] == contents
+    assert store.fsck("acme", deep=True) == []
+    store.close()
+
+
+def test_many_threads_write_and_read_at_once(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store", pack_bytes=200_000)
+    shared = noise(3 * MIB, 99)
+
+    def work(seed: int) -> None:
+        for number in range(20):
+            content = noise(random.Random(seed).randrange(20_000), seed * 100 + number)
+            [digest, *_] = put(store, content, shared if number == 10 else b"shared")
+            assert read(store, digest) == content
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(work, range(8)))
+
+    assert store.fsck("acme", deep=True) == []
+    assert read(store, address(shared)) == shared
+    store.close()
+
+
+def test_a_first_use_by_many_threads_loads_once(store: Store, again: Callable[[], Store]) -> None:
+    digests = put(store, *(b"%d" % number for number in range(100)))
+    store = again()
+    start = threading.Barrier(8)
+
+    def look(_: int) -> set[bytes]:
+        start.wait()
+        return store.has("acme", digests)
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(look, range(8))) == [set(digests)] * 8
