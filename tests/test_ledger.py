@@ -18,6 +18,7 @@ from petri.model import (
     ENDED_BECAUSE,
     LIFECYCLE,
     Asker,
+    Changes,
     Event,
     Kept,
     Limits,
@@ -122,6 +123,7 @@ async def test_everything_a_sandbox_holds_comes_back(ledger: Ledger) -> None:
         lifetime="ephemeral",
         ended_at=NOW + 9,
         ended_because="ttl",
+        tree="12" * 32,
     )
     assert_nothing_is_left_at_its_default(full)
 
@@ -141,12 +143,14 @@ async def test_everything_a_run_holds_comes_back(ledger: Ledger, sandbox: Sandbo
         language="python",
         env_names=("TOKEN", "HOME"),
         stdin_bytes=2**40,
+        tree_before="34" * 32,
     )
     outcome = Outcome(12.5, Usage(9.25, 2**33), None, 9, timed_out=True, oom_killed=True, cancelled=True)
     stdout, stderr = Kept(2**35, 10, "ab" * 32), Kept(1, 1, "cd" * 32)
 
     started = await ledger.add_run(asked, start=True)
-    ending = Ending(outcome, stdout, stderr, failure="the launcher died")
+    changes = Changes(added=("a", "ü"), modified=("m",), deleted=("d",), left_out=7)
+    ending = Ending(outcome, stdout, stderr, "the launcher died", tree="56" * 32, changes=changes)
     ended = await ledger.advance_run(started, RunEvent.ENDED, at=NOW + 2, ending=ending)
 
     assert started == replace(asked, state=RunState.RUNNING, started_at=NOW)
@@ -158,9 +162,12 @@ async def test_everything_a_run_holds_comes_back(ledger: Ledger, sandbox: Sandbo
         stdout=stdout,
         stderr=stderr,
         failure="the launcher died",
+        tree_after="56" * 32,
+        changes=changes,
     )
     assert_nothing_is_left_at_its_default(ended)
     assert await ledger.run(asked.id, "acme") == ended
+    assert (await ledger.sandbox(sandbox.id, "acme")).tree == "56" * 32
 
 
 async def test_an_exit_code_of_zero_is_not_mistaken_for_none(ledger: Ledger, sandbox: Sandbox) -> None:

@@ -343,7 +343,7 @@ class SandboxAnswer(Answer):
     key_name: str | None
     """The key that asked for it."""
     tree: str | None
-    """Address of its current files; null until trees are built."""
+    """Address of its files as of the last run, upload or deletion; null if nobody has looked since."""
     environment: str | None
     """Address of its installed packages; null until environments are built."""
 
@@ -405,12 +405,14 @@ class UsageAnswer(Answer):
     peak_memory_bytes: int
 
 
-class Changes(Answer):
-    """What a run did to the files."""
+class ChangesAnswer(Answer):
+    """What a run did to the files, by path. A folder is named only if it came or went."""
 
     added: list[str]
     modified: list[str]
     deleted: list[str]
+    left_out: int
+    """Changes that are not named here, since there were too many."""
 
 
 class ExecAnswer(Answer):
@@ -436,8 +438,7 @@ class ExecAnswer(Answer):
     usage: UsageAnswer
     tree_before: str | None
     tree_after: str | None
-    changes: Changes | None
-    """Null until trees are built."""
+    changes: ChangesAnswer | None
     environment: str | None
     installed: list[str]
 
@@ -490,6 +491,7 @@ class RunAnswer(Answer):
     failure: str | None
     tree_before: str | None
     tree_after: str | None
+    changes: ChangesAnswer | None
     environment: str | None
 
 

@@ -7,13 +7,14 @@ from datetime import UTC, datetime
 
 from petri.engine import Layer
 from petri.ledger import HistoryRow
-from petri.model import Asker, Kept, Key, Limits, Run, Sandbox
+from petri.model import Asker, Changes, Kept, Key, Limits, Run, Sandbox
 from petri.operations.command import Ask
 from petri.operations.create import Wish
 from petri.operations.history import Told
 from petri.operations.languages import Language
 from petri.operations.tenants import Standing
 from petri.wire import (
+    ChangesAnswer,
     CreateSandbox,
     EntryAnswer,
     EventAnswer,
@@ -108,7 +109,7 @@ def sandbox_answer(sandbox: Sandbox) -> SandboxAnswer:
         created_by=sandbox.asker.created_by,
         agent=sandbox.asker.agent,
         key_name=sandbox.asker.key_name,
-        tree=None,
+        tree=sandbox.tree,
         environment=None,
     )
 
@@ -146,9 +147,9 @@ def exec_answer(told: Told) -> ExecAnswer:
             cpu_ms=outcome.usage.cpu_ms if outcome else 0.0,
             peak_memory_bytes=outcome.usage.peak_memory_bytes if outcome else 0,
         ),
-        tree_before=None,
-        tree_after=None,
-        changes=None,
+        tree_before=run.tree_before,
+        tree_after=run.tree_after,
+        changes=_changes(run.changes),
         environment=None,
         installed=[],
     )
@@ -193,9 +194,21 @@ def run_answer(run: Run) -> RunAnswer:
         stdout=_kept(run.stdout),
         stderr=_kept(run.stderr),
         failure=run.failure,
-        tree_before=None,
-        tree_after=None,
+        tree_before=run.tree_before,
+        tree_after=run.tree_after,
+        changes=_changes(run.changes),
         environment=None,
+    )
+
+
+def _changes(changes: Changes | None) -> ChangesAnswer | None:
+    if changes is None:
+        return None
+    return ChangesAnswer(
+        added=list(changes.added),
+        modified=list(changes.modified),
+        deleted=list(changes.deleted),
+        left_out=changes.left_out,
     )
 
 

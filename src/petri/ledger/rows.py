@@ -4,10 +4,12 @@ Text is made storable here: a lone surrogate, which no database holds as UTF-8, 
 """
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from petri.model import (
     Asker,
+    Changes,
     Kept,
     Key,
     Limits,
@@ -51,6 +53,7 @@ def of_sandbox(sandbox: Sandbox) -> Values:
             "last_active_at": sandbox.last_active_at,
             "ended_at": sandbox.ended_at,
             "ended_because": sandbox.ended_because,
+            "tree": sandbox.tree,
             **_of_asker(sandbox.asker),
         }
     )
@@ -78,6 +81,7 @@ def to_sandbox(row: Row) -> Sandbox:
         ended_at=row["ended_at"],
         ended_because=row["ended_because"],
         asker=_to_asker(row),
+        tree=row["tree"],
     )
 
 
@@ -111,6 +115,9 @@ def of_progress(run: Run) -> Values:
         "started_at": run.started_at,
         "ended_at": run.ended_at,
         "failure": None if run.failure is None else text(run.failure),
+        "tree_before": run.tree_before,
+        "tree_after": run.tree_after,
+        "changes": None if run.changes is None else storable(asdict(run.changes)),
         **_of_outcome(run.outcome),
         **_of_kept("stdout", run.stdout),
         **_of_kept("stderr", run.stderr),
@@ -141,6 +148,9 @@ def to_run(row: Row) -> Run:
         stdout=_to_kept("stdout", row),
         stderr=_to_kept("stderr", row),
         failure=row["failure"],
+        tree_before=row["tree_before"],
+        tree_after=row["tree_after"],
+        changes=_to_changes(row["changes"]),
     )
 
 
@@ -212,6 +222,13 @@ def _storable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_storable(one) for one in value]
     return value
+
+
+def _to_changes(kept: Mapping[str, Any] | None) -> Changes | None:
+    if kept is None:
+        return None
+    paths = {kind: tuple(kept[kind]) for kind in ("added", "modified", "deleted")}
+    return Changes(**paths, left_out=kept["left_out"])
 
 
 def _of_asker(asker: Asker) -> Values:

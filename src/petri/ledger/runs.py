@@ -11,7 +11,7 @@ from petri.ledger.events import Happening
 from petri.ledger.pages import Page
 from petri.ledger.prepared import Prepared
 from petri.ledger.tables import runs
-from petri.model import RUN_UNFINISHED, Kept, Outcome, Run, RunEvent, RunState, run_after
+from petri.model import RUN_UNFINISHED, Changes, Kept, Outcome, Run, RunEvent, RunState, run_after
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,8 @@ class Ending:
     stdout: Kept | None = None
     stderr: Kept | None = None
     failure: str | None = None
+    tree: str | None = None
+    changes: Changes | None = None
 
 
 NO_ENDING = Ending()
@@ -110,6 +112,8 @@ def advance(connection: Connection, run: Run, event: RunEvent, at: float, ending
         now = find(connection, run.id, run.tenant)
         raise Conflict(f"the run is {now.state} by now: {event} came too late")
     expiry.touch(connection, run.sandbox_id, at)
+    if ending.tree is not None:
+        sandboxes.set_tree(connection, run.sandbox_id, ending.tree)
     events.add(connection, [_happening(moved, event, at)])
     return replace(moved, failure=step["failure"])
 
@@ -144,6 +148,8 @@ def _ended(run: Run, ending: Ending) -> Run:
         stdout=ending.stdout or run.stdout,
         stderr=ending.stderr or run.stderr,
         failure=run.failure if ending.failure is None else ending.failure,
+        tree_after=ending.tree or run.tree_after,
+        changes=ending.changes or run.changes,
     )
 
 

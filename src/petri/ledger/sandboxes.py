@@ -11,6 +11,7 @@ from petri.errors import Conflict, InvalidField, NotFound, OverQuota
 from petri.ledger import events, expiry, pages, rows
 from petri.ledger.events import Happening
 from petri.ledger.pages import Page
+from petri.ledger.prepared import Prepared
 from petri.ledger.tables import IS_LIVE, LIVE, labels, runs, sandboxes
 from petri.model import ENDED_BECAUSE, UNFINISHED, Event, Sandbox, State, after
 
@@ -202,6 +203,18 @@ def touch_live(connection: Connection, sandbox_id: str, at: float) -> None:
         raise Conflict(f"the sandbox is {current.state}: nothing can be run in it")
 
 
+_SET_TREE = Prepared(
+    update(sandboxes).where(
+        sandboxes.c.id == bindparam("this_id"), sandboxes.c.tree.is_distinct_from(bindparam("no_news"))
+    )
+)
+
+
+def set_tree(connection: Connection, sandbox_id: str, tree: str | None) -> None:
+    """Write down the tree that a sandbox's files are, or that nobody knows; only if that is news."""
+    _SET_TREE.run(connection, {"this_id": rows.text(sandbox_id), "no_news": tree, "tree": tree})
+
+
 def note(connection: Connection, happening: Happening) -> None:
     """Write down something that changed no state of the sandbox but shows that it is in use."""
     try:
@@ -209,6 +222,8 @@ def note(connection: Connection, happening: Happening) -> None:
     except IntegrityError as error:
         raise _no_such(happening.sandbox_id) from error
     expiry.touch(connection, happening.sandbox_id, happening.at)
+    if "tree" in happening.detail:
+        set_tree(connection, happening.sandbox_id, happening.detail["tree"])
 
 
 def _current(connection: Connection, sandbox_id: str, *, lock: bool = False) -> Sandbox:

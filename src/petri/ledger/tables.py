@@ -62,6 +62,7 @@ sandboxes = Table(
     Column("created_by", Text),
     Column("agent", Text),
     Column("key_name", Text),
+    Column("tree", Text),
     sqlite_autoincrement=True,  # without it SQLite hands out the highest number again once its row is gone
 )
 Index("ix_sandboxes_tenant_number", sandboxes.c.tenant, sandboxes.c.number)
@@ -129,6 +130,9 @@ runs = Table(
     Column("stderr_kept_bytes", BigInteger, nullable=False),
     Column("stderr_digest", Text, nullable=False),
     Column("failure", Text),
+    Column("tree_before", Text),
+    Column("tree_after", Text),
+    Column("changes", JSON(none_as_null=True)),
 )
 Index("ix_runs_sandbox_id_number", runs.c.sandbox_id, runs.c.number)
 Index("ix_runs_state_tenant", runs.c.state, runs.c.tenant)

@@ -18,7 +18,7 @@ from petri.model.lifecycle import (
     after,
     run_after,
 )
-from petri.model.run import Command, Form, Kept, Outcome, Run, Stream, Usage
+from petri.model.run import Changes, Command, Form, Kept, Outcome, Run, Stream, Usage
 from petri.model.sandbox import Asker, Lifetime, Limits, Sandbox
 from petri.model.tenant import DEFAULT_TENANT, Quotas, Tenant
 
@@ -34,6 +34,7 @@ __all__ = [
     "RUN_UNFINISHED",
     "UNFINISHED",
     "Asker",
+    "Changes",
     "Command",
     "Event",
     "Form",

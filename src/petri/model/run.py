@@ -60,6 +60,17 @@ NOTHING_KEPT = Kept()
 
 
 @dataclass(frozen=True, slots=True)
+class Changes:
+    """What a run did to the files, by path. A folder is named only if it came or went."""
+
+    added: tuple[str, ...] = ()
+    modified: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    left_out: int = 0
+    """Changes that are not named here, since there were too many."""
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """One row of the ledger. Times are seconds since the epoch."""
 
@@ -87,3 +98,7 @@ class Run:
     stderr: Kept = NOTHING_KEPT
     failure: str | None = None
     """Why the engine, not the command, failed."""
+    tree_before: str | None = None
+    tree_after: str | None = None
+    """Addresses of the workspace's trees; None where nobody looked, or nobody could."""
+    changes: Changes | None = None

@@ -56,6 +56,8 @@ class Sandbox:
     asker: Asker = NOBODY
     ended_at: float | None = None
     ended_because: str | None = None
+    tree: str | None = None
+    """Address of its files as of the last run, upload or deletion; None if nobody has looked since."""
 
     def used_at(self, at: float) -> "Sandbox":
         """Return this sandbox as it would be had it last been used at `at`."""

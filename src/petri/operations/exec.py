@@ -10,13 +10,14 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
 
 from petri.engine import Leash
 from petri.errors import Conflict, EngineFailed, HostError, PetriError, Unavailable
 from petri.ledger import Ending
 from petri.model import Outcome, Run, RunEvent, Sandbox, State, new_id
-from petri.operations import Caller, Host, LiveRun
+from petri.operations import Caller, Host, LiveRun, trees
 from petri.operations.command import Ask, Decided, decide
 from petri.operations.desk import Turn
 from petri.operations.destroy import use_up
@@ -125,10 +126,12 @@ async def _run_and_record(host: Host, sandbox: Sandbox, live: LiveRun, decided: 
         outcome = await _run(host, sandbox, live, decided, turn)
     except PetriError as error:
         if live.recorded.done():
-            await _record(host, live, RunEvent.BROKE, failure=error.message)
+            await _record(host, live, RunEvent.BROKE, Ending(failure=error.message))
         raise
     ended = outcome is not None and not outcome.cancelled
-    recording = _record(host, live, RunEvent.ENDED if ended else live.cut_by, outcome)
+    event = RunEvent.ENDED if ended else live.cut_by
+    tree, changes = await trees.after(host, sandbox) if outcome is not None else (None, None)
+    recording = _record(host, live, event, Ending(outcome, tree=tree, changes=changes))
     # Both are on disk before anybody is told; neither need wait for the other.
     run, _ = await asyncio.gather(recording, _keep(live))
     return run
@@ -145,6 +148,7 @@ async def _run(host: Host, sandbox: Sandbox, live: LiveRun, decided: Decided, tu
     await turn.come(unless=live.leash.cancelled)
     if live.leash.cancelled.done():
         return None
+    live.run = await trees.before(host, live.run)
     live.run = await host.ledger.advance_run(live.run, RunEvent.START, at=time.time())
     live.leash.go.set_result(None)
     return await engine.exec(place, decided.command, live.transcript, live.leash)
@@ -155,6 +159,7 @@ async def _while_recording(host: Host, live: LiveRun, running: Coroutine[Any, An
 
     async def put_on_record() -> None:
         try:
+            live.run = await trees.before(host, live.run)
             live.run = await host.ledger.add_run(live.run, start=True)
         except BaseException:
             live.cut(RunEvent.BROKE)
@@ -177,11 +182,10 @@ async def _keep(live: LiveRun) -> None:
         raise EngineFailed("the run's output could not be kept", detail=str(error)) from error
 
 
-async def _record(
-    host: Host, live: LiveRun, event: RunEvent, outcome: Outcome | None = None, failure: str | None = None
-) -> Run:
+async def _record(host: Host, live: LiveRun, event: RunEvent, ending: Ending) -> Run:
     """Write down how a run ended. A ledger that is out of reach is asked again: the ending happens once."""
-    ending = Ending(outcome, live.transcript.kept("stdout"), live.transcript.kept("stderr"), failure)
+    kept = live.transcript.kept
+    ending = replace(ending, stdout=kept("stdout"), stderr=kept("stderr"))
     at = time.time()
     for pause_s in _RECORD_AGAIN_S:
         try:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from petri.errors import Conflict, StorageFull
 from petri.model import Sandbox, State
 from petri.operations import Caller, Host
+from petri.operations.trees import tree_if_quick
 from petri.threads import in_thread
 from petri.workspace import ArchiveKind, Errand, Intake, Listing, OpenFile, Written, names_a_digest
 
@@ -75,6 +76,7 @@ async def commit(
             "count": len(written),
             "bytes": sum(file.size for file in written),
             "paths": [file.path for file in written[:_NAMED]],
+            "tree": tree_if_quick(host, sandbox.id),
         }
         await host.ledger.note(sandbox.id, "files.written", detail, at=time.time())
     return written
@@ -132,7 +134,8 @@ async def delete(
     sandbox = await live_sandbox(host, caller, sandbox_id)
     async with _bench_to_judge(host, sandbox, if_match):
         await in_thread(host.workspaces.delete, sandbox.id, path, if_match=if_match, errand=errand)
-    await host.ledger.note(sandbox.id, "files.deleted", {"path": path}, at=time.time())
+    detail = {"path": path, "tree": tree_if_quick(host, sandbox.id)}
+    await host.ledger.note(sandbox.id, "files.deleted", detail, at=time.time())
 
 
 def _bench_to_judge(
