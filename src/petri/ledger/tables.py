@@ -129,6 +129,9 @@ runs = Table(
     Column("stderr_kept_bytes", BigInteger, nullable=False),
     Column("stderr_digest", Text, nullable=False),
     Column("failure", Text),
+    Column("limits", JSON),
+    Column("disk_full", Boolean),
+    Column("remark", Text),
 )
 Index("ix_runs_sandbox_id_number", runs.c.sandbox_id, runs.c.number)
 Index("ix_runs_state_tenant", runs.c.state, runs.c.tenant)
