@@ -2,7 +2,7 @@
 
 import sys
 
-from benchmarks import exec_overhead, idle, transfer, walls
+from benchmarks import exec_overhead, idle, neighbour, transfer, walls
 from benchmarks.bench import Row, table
 
 BENCHMARKS = {
@@ -10,6 +10,7 @@ BENCHMARKS = {
     "transfer": transfer.measure,
     "idle": idle.measure,
     "walls": walls.measure,
+    "neighbour": neighbour.measure,
 }
 
 

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from petri.engine import Leash, Output, Place
 from petri.engine.fake import FakeEngine
+from petri.engine.process import count
 from petri.ledger import Ledger
 from petri.model import Command, Limits, Outcome, Quotas, Sandbox
 from petri.operations import ANYBODY, Access, Host, Policy
 from petri.operations.create import Wish, create
 from petri.operations.desk import Desk
 from petri.operations.languages import Languages
+from petri.operations.shares import Shares
 from petri.operations.tenant_disk import TenantDisk
 from petri.transcript import Transcripts
 from petri.workspace import Bounds, Workspaces
@@ -52,6 +54,7 @@ async def open_host(
                 transcripts=Transcripts(home / "runs", 2**20),
                 desk=desk,
                 tenant_disk=TenantDisk(ledger, workspaces.measure, desk.is_busy),
+                shares=Shares(workspaces, count),
                 languages=Languages(engine, workspaces, None, LIMITS),
                 policy=Policy(LIMITS, LIMITS, None, 2**20),
                 tasks=tasks,

@@ -19,17 +19,20 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "logs": frozenset(),
     "threads": frozenset(),
     "wire": frozenset(),
+    "tally": frozenset(),
     "launcher": frozenset(),
     "cell": frozenset(),
     "model": frozenset({"errors"}),
     "settings": frozenset({"errors"}),
     "trees": frozenset({"errors"}),
     "store": frozenset({"trees", "errors"}),
-    "workspace": frozenset({"trees", "errors"}),
+    "workspace": frozenset({"trees", "tally", "errors"}),
     "transcript": frozenset({"model", "threads", "errors"}),
     "ledger": frozenset({"model", "errors"}),
-    "engine": frozenset({"launcher", "model", "threads", "errors"}),
-    "operations": frozenset({"workspace", "transcript", "engine", "ledger", "model", "threads", "errors"}),
+    "engine": frozenset({"launcher", "tally", "model", "threads", "errors"}),
+    "operations": frozenset(
+        {"workspace", "transcript", "engine", "ledger", "tally", "model", "threads", "errors"}
+    ),
     "api": frozenset({"operations", "workspace", "engine", "ledger", "model", "threads", "wire", "errors"}),
     "sdk": frozenset({"wire", "errors"}),
     "cli": frozenset({"sdk", "wire", "home", "app", "errors"}),
@@ -58,7 +61,11 @@ BACK_DOORS: Mapping[tuple[str, str], str] = {
     ("api", "petri.operations.tenants"): "an operation is a file: this is its door",
     ("api", "petri.operations.command"): "`Ask`, what an exec is asked with",
     ("api", "petri.operations.languages"): "`Language`, to show it",
+    ("api", "petri.operations.shares"): "`Measured`, to show it",
     ("app", "petri.engine.bubblewrap"): "the one who chooses the driver",
+    ("app", "petri.engine.process"): "whoever has a large workspace counted needs a process for it",
+    ("app", "petri.operations.health"): "`petri doctor` shows the layer of the disk as `/health` does",
+    ("app", "petri.operations.shares"): "makes the host, and the host has everybody's share of the disk",
     ("app", "petri.operations.desk"): "makes the host, and the host has a desk",
     ("app", "petri.operations.tenant_disk"): "makes the host, and has somebody keep an eye on tenants' disk",
     ("app", "petri.operations.keys"): "has somebody write down now and then which keys are in use",
@@ -94,7 +101,7 @@ NAMED_FOR_TYPES: Mapping[str, str] = {
 }
 """Rooms that import for type checkers alone. What they name counts as an arrow all the same."""
 
-PURE = ("errors", "model", "launcher", "cell")
+PURE = ("errors", "model", "launcher", "tally", "cell")
 """Rooms that need nothing but the standard library, and nothing of the host's doing at import."""
 
 READS_THE_ENVIRONMENT = frozenset({"petri.settings", "petri.sdk.config"})

@@ -33,6 +33,8 @@ COMPUTED: Mapping[str, str] = {
     "home": "`~/.petri`",
     "max_runs": "16 for each processor",
     "max_connections": "1024, or what the limit on descriptors allows",
+    "memory_max_bytes": "the host's memory",
+    "total_memory_bytes": "80 % of the host's memory",
 }
 """Defaults that depend on the host, in words."""
 NO_CLASS = {
@@ -90,6 +92,9 @@ def test_defaults_in_words_are_true() -> None:
 
     assert fresh.home == Path.home() / ".petri"
     assert fresh.max_runs == 16 * (os.cpu_count() or 1)
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert fresh.memory_max_bytes == memory_bytes
+    assert fresh.total_memory_bytes == memory_bytes * 4 // 5
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -25,9 +25,7 @@ def _bubblewrap(home: Path) -> Engine:
     workspaces.mkdir()
     workspaces.chmod(0o711)
     (home / "engine").mkdir()
-    return BubblewrapEngine(
-        Setup(home / "engine", workspaces, tmp_bytes=2**24, require_cgroups=os.geteuid() == 0)
-    )
+    return BubblewrapEngine(Setup(home / "engine", workspaces, require_cgroups=os.geteuid() == 0))
 
 
 def _fake(home: Path) -> Engine:

@@ -144,8 +144,10 @@ async def test_everything_a_run_holds_comes_back(ledger: Ledger, sandbox: Sandbo
         env_names=("TOKEN", "HOME"),
         stdin_bytes=2**40,
         tree_before="34" * 32,
+        limits=replace(LIMITS, open_files=33, disk_bytes=2**41, inodes=2**33, tmp_bytes=1, output_bytes=2),
     )
     outcome = Outcome(12.5, Usage(9.25, 2**33), None, 9, timed_out=True, oom_killed=True, cancelled=True)
+    outcome = replace(outcome, disk_full=True, remark="the workspace holds more than it may")
     stdout, stderr = Kept(2**35, 10, "ab" * 32), Kept(1, 1, "cd" * 32)
 
     started = await ledger.add_run(asked, start=True)

@@ -49,9 +49,14 @@ async def make(path: Path, *, sandboxes: int) -> None:
     await ledger.close()
 
 
-def schema(raw: sqlite3.Connection) -> set[tuple[str, ...]]:
-    rows = raw.execute("SELECT type, name, sql FROM sqlite_master WHERE tbl_name != 'alembic_version'")
-    return set(rows.fetchall())
+def schema(raw: sqlite3.Connection) -> set[tuple[object, ...]]:
+    """Return what there is and not how it was spelt: a column added later stands elsewhere in the text."""
+    made = "FROM sqlite_master WHERE tbl_name != 'alembic_version'"
+    found = set(raw.execute(f"SELECT type, name, sql {made} AND type != 'table'").fetchall())
+    for (table,) in raw.execute(f"SELECT name {made} AND type = 'table'").fetchall():
+        for about in ("table_info", "foreign_key_list"):
+            found |= {(table, about, *row) for row in raw.execute(f"PRAGMA {about}({table})")}
+    return found
 
 
 # ---------------------------------------------------------------------------------------------- settings

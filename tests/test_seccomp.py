@@ -56,7 +56,7 @@ def judge(number: int, arguments: tuple[int, ...] = (), architecture: int = NATI
 
 
 def test_every_native_call_is_judged_as_the_table_says() -> None:
-    special = {seccomp.number_of(name) for name in ("clone", "socket", "ioctl")}
+    special = {seccomp.number_of(name) for name in ("clone", "socket", "ioctl", "fallocate")}
     for number in range(seccomp.LAST_REVIEWED + 1):
         expected = ERRNO | REFUSED[number] if number in REFUSED else ALLOW
         if number not in special:
@@ -110,6 +110,18 @@ def test_keystrokes_cannot_be_pushed_into_a_terminal() -> None:
     assert judge(ioctl, (0, 0x5401)) == ALLOW
     for request in (0x5412, 0x541C, 0x5412 | 1 << 32):
         assert judge(ioctl, (0, request)) == ERRNO | errno.EPERM
+
+
+def test_space_can_be_given_back_but_not_set_aside() -> None:
+    fallocate, ioctl = seccomp.number_of("fallocate"), seccomp.number_of("ioctl")
+    keep_size, punch_hole, collapse, zero, insert, unshare = 0x01, 0x02, 0x08, 0x10, 0x20, 0x40
+
+    for mode in (0, keep_size, zero, zero | keep_size, insert, unshare, 1 << 33):
+        assert judge(fallocate, (3, mode)) == ERRNO | errno.EOPNOTSUPP
+    for mode in (punch_hole | keep_size, collapse):
+        assert judge(fallocate, (3, mode)) == ALLOW
+    for request in (0x40305828, 0x4030582A, 0x40305839, 0x40305828 | 1 << 32):
+        assert judge(ioctl, (3, request)) == ERRNO | errno.EPERM
 
 
 PROBE = textwrap.dedent("""

@@ -10,6 +10,7 @@ import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from petri import api
 from petri.api.front import Connection, DescriptorWatch, Patience
 from petri.api.guard import is_loopback
 from petri.api.shapes import layer_answer
-from petri.engine.bubblewrap import BubblewrapEngine, Setup
+from petri.engine.bubblewrap import BubblewrapEngine, Setup, Total
+from petri.engine.process import count
 from petri.errors import Invalid
 from petri.home import held, load_access
 from petri.ledger import Ledger
@@ -27,14 +29,16 @@ from petri.logs import set_up_logs
 from petri.model import Limits, RunEvent
 from petri.operations import Host, Policy
 from petri.operations.desk import Desk
+from petri.operations.health import disk_layer
 from petri.operations.keys import note_uses, note_uses_forever
 from petri.operations.languages import Languages
 from petri.operations.reap import Reaper, recover
+from petri.operations.shares import Shares
 from petri.operations.tenant_disk import TenantDisk, measure_forever
 from petri.settings import OWN_DESCRIPTORS, Settings, load
 from petri.transcript import Transcripts
 from petri.wire import LayerAnswer
-from petri.workspace import Bounds, Workspaces
+from petri.workspace import Bounds, Space, Workspaces, find_holding
 
 _log = logging.getLogger("petri")
 _LAST_ANSWERS_S = 5
@@ -86,27 +90,34 @@ def inspect_host() -> list[LayerAnswer]:
         with tempfile.TemporaryDirectory(prefix="petri-doctor-") as scratch:
             home = Path(scratch)
             (home / "workspaces").mkdir()
-            engine = BubblewrapEngine(Setup(home, home / "workspaces", tmp_bytes=2**20))
+            engine = BubblewrapEngine(Setup(home, home / "workspaces"))
             try:
                 await engine.start()
-                return [layer_answer(layer) for layer in await engine.layers()]
+                layers = [*await engine.layers(), disk_layer(find_holding(_nearest(load().workspaces)))]
+                return [layer_answer(layer) for layer in layers]
             finally:
                 await engine.stop()
 
     return asyncio.run(look())
 
 
+def _nearest(folder: Path) -> Path:
+    """Return the folder, or the nearest above it that exists."""
+    return next(each for each in (folder, *folder.parents) if each.is_dir()).resolve()
+
+
 @asynccontextmanager
 async def open_host(settings: Settings) -> AsyncIterator[Host]:
     """Open every room, finish what an earlier life left, and close them all again in the end."""
-    workspaces = Workspaces(settings.workspaces, Bounds(settings.max_upload_bytes, settings.max_upload_files))
+    bounds = Bounds(settings.max_upload_bytes, settings.max_upload_files)
+    workspaces = Workspaces(settings.workspaces, bounds, settings.disk_reserve_bytes)
     ledger = Ledger.open(settings.ledger)
     engine = BubblewrapEngine(_setup(settings))
     try:
         # First of all: whatever still runs from an earlier life is ended before its files are touched.
         await engine.start()
         async with asyncio.TaskGroup() as tasks:
-            policy = _policy(settings)
+            policy = _policy(settings, workspaces.space())
             desk = Desk(settings.max_runs, settings.max_queued_runs)
             host = Host(
                 ledger=ledger,
@@ -118,6 +129,7 @@ async def open_host(settings: Settings) -> AsyncIterator[Host]:
                 tenant_disk=TenantDisk(ledger, workspaces.measure, desk.is_busy),
                 languages=Languages(engine, workspaces, policy.uid_base, policy.limits),
                 policy=policy,
+                shares=Shares(workspaces, count),
                 tasks=tasks,
             )
             reaper = Reaper(host, await recover(host))
@@ -264,7 +276,8 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 def _setup(settings: Settings) -> Setup:
     home = settings.home / "engine"
     home.mkdir(mode=0o700, exist_ok=True)
-    return Setup(home, settings.workspaces, settings.tmp_bytes, settings.cgroups == "required")
+    total = Total(settings.total_memory_bytes, settings.total_processes)
+    return Setup(home, settings.workspaces, settings.cgroups == "required", total)
 
 
 def _patience(settings: Settings) -> Patience:
@@ -277,11 +290,38 @@ def _patience(settings: Settings) -> Patience:
     )
 
 
-def _policy(settings: Settings) -> Policy:
-    limits = Limits(settings.cpus, settings.memory_bytes, settings.processes, settings.timeout_s)
-    most = Limits(1024, settings.memory_max_bytes, 1_000_000, settings.timeout_max_s)
+def _policy(settings: Settings, disk: Space) -> Policy:
+    most = _ceilings(settings, disk)
+    wanted = Limits(
+        cpus=settings.cpus,
+        memory_bytes=settings.memory_bytes,
+        processes=settings.processes,
+        timeout_s=settings.timeout_s,
+        open_files=settings.open_files,
+        disk_bytes=settings.disk_bytes,
+        inodes=settings.inodes,
+        tmp_bytes=settings.tmp_bytes,
+        output_bytes=settings.kept_output_bytes,
+    )
+    limits = Limits(*map(min, astuple(wanted), astuple(most)))  # a small host has small defaults
     uid_base = settings.uid_base if os.geteuid() == 0 else None
     return Policy(limits, most, uid_base, settings.answer_output_bytes)
+
+
+def _ceilings(settings: Settings, disk: Space) -> Limits:
+    """Return the most anybody may ask for: what the host has, or less if the operator says so."""
+    memory_bytes = min(settings.memory_max_bytes, settings.total_memory_bytes)
+    return Limits(
+        cpus=float(len(os.sched_getaffinity(0))),
+        memory_bytes=memory_bytes,
+        processes=settings.total_processes,
+        timeout_s=settings.timeout_max_s,
+        open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        disk_bytes=disk.total_bytes,
+        inodes=disk.total_inodes,
+        tmp_bytes=memory_bytes,
+        output_bytes=settings.kept_output_bytes,
+    )
 
 
 async def _complain_of_layers(host: Host) -> None:

@@ -30,6 +30,10 @@ def _connections() -> int:
     return min(1024, max(16, (descriptors - 4 * OWN_DESCRIPTORS) // 4))
 
 
+def _host_memory_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 class Settings(BaseModel):
     """Set as `PETRI_PORT=9000` and so on. Units are in the names."""
 
@@ -57,14 +61,26 @@ class Settings(BaseModel):
     """Memory and swap each run may use, when its sandbox names no limit."""
     processes: int = Field(default=256, ge=4)
     """Processes and threads each run may have, when its sandbox names no limit."""
+    open_files: int = Field(default=1024, ge=32)
+    """Files each process of a run may have open, when its sandbox names no limit."""
+    disk_bytes: int = Field(default=4 * _GIB, ge=_MIB)
+    """Disk space each workspace may take, when its sandbox names no limit."""
+    inodes: int = Field(default=200_000, ge=16)
+    """Files, folders and links each workspace may hold, when its sandbox names no limit."""
     timeout_s: float = Field(default=120, gt=0)
     """Longest a run may take, when neither it nor its sandbox names a limit."""
     timeout_max_s: float = Field(default=86_400, gt=0)
     """Longest limit a run or a sandbox may name."""
-    memory_max_bytes: int = Field(default=64 * _GIB, ge=16 * _MIB)
+    memory_max_bytes: int = Field(default_factory=_host_memory_bytes, ge=16 * _MIB)
     """Largest memory limit a sandbox may name."""
     tmp_bytes: int = Field(default=256 * _MIB, ge=_MIB)
-    """Size of a cell's `/tmp` and of its `/dev/shm`; both count as memory of the run."""
+    """Size of a run's `/tmp` and of its `/dev/shm`, when its sandbox names no limit; both are memory."""
+    total_memory_bytes: int = Field(default_factory=lambda: _host_memory_bytes() * 4 // 5, ge=64 * _MIB)
+    """Memory and swap that all runs together may use."""
+    total_processes: int = Field(default=16_384, ge=64)
+    """Processes and threads that all runs together may have; a run may not ask for more either."""
+    disk_reserve_bytes: int | None = Field(default=None, ge=0)
+    """Free space that runs and uploads may not touch; 1 GiB unless set, or 2 % of a disk below 50 GiB."""
     max_runs: int = Field(default_factory=lambda: 16 * (os.cpu_count() or 1), ge=1)
     """Sandboxes that may run something at one time; one more is told to come back (429)."""
     max_queued_runs: int = Field(default=32, ge=0)
@@ -104,7 +120,7 @@ class Settings(BaseModel):
     def _consistent(self) -> Self:
         if self.timeout_s > self.timeout_max_s:
             raise ValueError("PETRI_TIMEOUT_S is larger than PETRI_TIMEOUT_MAX_S")
-        if self.memory_bytes > self.memory_max_bytes:
+        if "memory_bytes" in self.model_fields_set and self.memory_bytes > self.memory_max_bytes:
             raise ValueError("PETRI_MEMORY_BYTES is larger than PETRI_MEMORY_MAX_BYTES")
         return self
 

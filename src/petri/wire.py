@@ -130,8 +130,8 @@ class Answer(BaseModel):
 # ------------------------------------------------------------------------------------------- requests
 
 
-class LimitsRequest(Request):
-    """What each run may use at most. What is left out stays at the server's default."""
+class RunLimits(Request):
+    """What one run may use at most; no more than its sandbox's. What is left out stays at the sandbox's."""
 
     cpus: Annotated[float, Field(gt=0, le=1024, allow_inf_nan=False)] | None = None
     """Processor time as a number of processors; 0.5 is half of one."""
@@ -139,10 +139,23 @@ class LimitsRequest(Request):
     """Memory and swap together, at least 16 MiB."""
     processes: Annotated[int, Field(ge=4, le=1_000_000)] | None = None
     """Processes and threads at one time."""
+    open_files: Annotated[int, Field(ge=32, le=2**30)] | None = None
+    """Files one process may have open."""
+    disk_bytes: Annotated[int, Field(ge=2**20, le=2**60)] | None = None
+    """Disk space of the whole workspace, at least 1 MiB."""
+    inodes: Annotated[int, Field(ge=16, le=2**60)] | None = None
+    """Files, folders and links in the whole workspace."""
+    tmp_bytes: Annotated[int, Field(ge=2**16, le=2**50)] | None = None
+    """Size of `/tmp`, and once more of `/dev/shm`; both are memory, and never get more than half of it."""
+    output_bytes: Annotated[int, Field(ge=1024, le=2**50)] | None = None
+    """What is kept of each output stream; the rest is counted and thrown away."""
+
+
+class LimitsRequest(RunLimits):
+    """What each run may use at most. What is left out stays at the server's default."""
+
     timeout_s: Seconds | None = None
     """Wall time of a run that names no limit of its own."""
-    disk_bytes: Annotated[None, _unbuilt("this release does not limit disk space")] = None
-    """Not built yet: leave it out."""
 
 
 class NetworkRequest(Request):
@@ -243,6 +256,9 @@ class ExecFields(Request):
 class ExecRequest(ExecFields):
     """Body of `POST /v1/sandboxes/{id}/exec`."""
 
+    limits: RunLimits = RunLimits()
+    """Tighter limits, for this run alone; its time is `timeout_s`."""
+
 
 class Base64(Request):
     """Bytes that are not text."""
@@ -303,6 +319,20 @@ class LimitsAnswer(Answer):
     memory_bytes: int
     processes: int
     timeout_s: float
+    open_files: int
+    disk_bytes: int
+    inodes: int
+    tmp_bytes: int
+    output_bytes: int
+
+
+class DiskUsage(Answer):
+    """What a workspace takes of `limits.disk_bytes` and `limits.inodes`."""
+
+    disk_bytes: int
+    inodes: int
+    measured_at: str
+    """When it was so: measuring a large workspace takes time, and is not done for every answer."""
 
 
 class NetworkAnswer(Answer):
@@ -334,6 +364,8 @@ class SandboxAnswer(Answer):
     ttl_s: float | None
     idle_s: float | None
     limits: LimitsAnswer
+    usage: DiskUsage | None = None
+    """Null where nobody has measured it yet, and for a sandbox that has ended."""
     network: NetworkAnswer
     env_names: list[str]
     """Names only: values may be secrets."""
@@ -427,7 +459,11 @@ class ExecAnswer(Answer):
     signal_name: str | None
     timed_out: bool
     oom_killed: bool
+    disk_full: bool = False
+    """The workspace held more than it may: the run was ended for it, or ended with it."""
     cancelled: bool
+    remark: str | None = None
+    """Which limit was reached, in a sentence."""
     stdout: str
     stderr: str
     stdout_truncated: bool
@@ -481,9 +517,13 @@ class RunAnswer(Answer):
     exit_code: int | None
     signal: int | None
     signal_name: str | None
+    limits: LimitsAnswer | None = None
+    """What it might use; null for runs of an older Petri."""
     timed_out: bool
     oom_killed: bool
+    disk_full: bool = False
     cancelled: bool
+    remark: str | None = None
     duration_ms: float | None
     usage: UsageAnswer | None
     stdout: KeptAnswer
@@ -613,7 +653,7 @@ class LayerAnswer(Answer):
     says: str
     """What it does, or why it is off."""
     remedy: str | None
-    """The command that would switch it on."""
+    """The command that would switch it on or, where it is on, make it stronger."""
 
 
 class Health(Answer):

@@ -39,7 +39,7 @@ async def create_sandbox(
     """Create a sandbox, or return the live one of that name (200)."""
     sandbox, is_new = await create(host, caller, wish_of(body, caller.key_name))
     response.status_code = 201 if is_new else 200
-    return sandbox_answer(sandbox)
+    return sandbox_answer(sandbox, host.shares.remembered(sandbox.id))
 
 
 @router.get("")
@@ -55,13 +55,15 @@ async def list_sandboxes(  # noqa: PLR0913 - each is a parameter of the contract
     """List sandboxes, newest first; `metadata.KEY=VALUE` keeps those that say so."""
     query = SandboxQuery(limit, cursor, State(state) if state else None, metadata, name)
     page = await history.sandboxes(host, caller, query)
-    return SandboxList(sandboxes=[sandbox_answer(each) for each in page.items], next_cursor=page.next_cursor)
+    answers = [sandbox_answer(each, host.shares.remembered(each.id)) for each in page.items]
+    return SandboxList(sandboxes=answers, next_cursor=page.next_cursor)
 
 
 @router.get("/{sandbox_id}")
 async def show_sandbox(sandbox_id: str, host: HostOf, caller: CallerOf) -> SandboxAnswer:
     """Show one sandbox; ended ones too."""
-    return sandbox_answer(await history.sandbox(host, caller, sandbox_id))
+    sandbox = await history.sandbox(host, caller, sandbox_id)
+    return sandbox_answer(sandbox, await history.usage(host, sandbox))
 
 
 @router.patch("/{sandbox_id}")
@@ -69,7 +71,8 @@ async def change_sandbox(
     sandbox_id: str, host: HostOf, caller: CallerOf, body: PatchSandbox = _NO_CHANGES
 ) -> SandboxAnswer:
     """Change a sandbox; what the body does not name stays."""
-    return sandbox_answer(await amend(host, caller, sandbox_id, _changes(body, host.policy.limits)))
+    sandbox = await amend(host, caller, sandbox_id, _changes(body, host.policy.limits))
+    return sandbox_answer(sandbox, host.shares.remembered(sandbox.id))
 
 
 @router.delete("/{sandbox_id}", status_code=204)

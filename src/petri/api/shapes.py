@@ -3,6 +3,7 @@
 import base64
 import signal
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from petri.engine import Layer
@@ -12,14 +13,17 @@ from petri.operations.command import Ask
 from petri.operations.create import Wish
 from petri.operations.history import Told
 from petri.operations.languages import Language
+from petri.operations.shares import Measured
 from petri.operations.tenants import Standing
 from petri.wire import (
     ChangesAnswer,
     CreateSandbox,
+    DiskUsage,
     EntryAnswer,
     EventAnswer,
     ExecAnswer,
     ExecFields,
+    ExecRequest,
     KeptAnswer,
     KeyAnswer,
     LanguageAnswer,
@@ -78,13 +82,14 @@ def ask_of(body: ExecFields, key_name: str | None) -> Ask:
         env=body.env,
         cwd=body.cwd,
         timeout_s=body.timeout_s if body.timeout_s is not None else body.timeout,
+        limits=body.limits.model_dump(exclude_none=True) if isinstance(body, ExecRequest) else {},
         engine=body.engine,
         asker=Asker(body.created_by, body.agent, key_name),
     )
 
 
-def sandbox_answer(sandbox: Sandbox) -> SandboxAnswer:
-    """Return a sandbox as the API shows it."""
+def sandbox_answer(sandbox: Sandbox, measured: Measured | None) -> SandboxAnswer:
+    """Return a sandbox as the API shows it, with what it took of the disk when it was last measured."""
     expiry = None if sandbox.ended_at is not None else sandbox.expiry()
     return SandboxAnswer(
         id=sandbox.id,
@@ -103,6 +108,7 @@ def sandbox_answer(sandbox: Sandbox) -> SandboxAnswer:
         ttl_s=sandbox.ttl_s,
         idle_s=sandbox.idle_s,
         limits=_limits(sandbox.limits),
+        usage=_disk_usage(measured) if measured else None,
         network=NetworkAnswer(),
         env_names=sorted(sandbox.env),
         metadata=dict(sandbox.metadata),
@@ -114,13 +120,13 @@ def sandbox_answer(sandbox: Sandbox) -> SandboxAnswer:
     )
 
 
+def _disk_usage(measured: Measured) -> DiskUsage:
+    used = measured.used
+    return DiskUsage(disk_bytes=used.disk_bytes, inodes=used.inodes, measured_at=timestamp(measured.at))
+
+
 def _limits(limits: Limits) -> LimitsAnswer:
-    return LimitsAnswer(
-        cpus=limits.cpus,
-        memory_bytes=limits.memory_bytes,
-        processes=limits.processes,
-        timeout_s=limits.timeout_s,
-    )
+    return LimitsAnswer(**asdict(limits))
 
 
 def exec_answer(told: Told) -> ExecAnswer:
@@ -135,7 +141,9 @@ def exec_answer(told: Told) -> ExecAnswer:
         signal_name=_signal_name(outcome.signal if outcome else None),
         timed_out=bool(outcome and outcome.timed_out),
         oom_killed=bool(outcome and outcome.oom_killed),
+        disk_full=bool(outcome and outcome.disk_full),
         cancelled=run.state == "cancelled",
+        remark=outcome.remark if outcome else None,
         stdout=told.stdout.text(),
         stderr=told.stderr.text(),
         stdout_truncated=_is_truncated(told.stdout.truncated, run.stdout),
@@ -184,9 +192,12 @@ def run_answer(run: Run) -> RunAnswer:
         exit_code=outcome.exit_code if outcome else None,
         signal=outcome.signal if outcome else None,
         signal_name=_signal_name(outcome.signal if outcome else None),
+        limits=None if run.limits is None else _limits(run.limits),
         timed_out=bool(outcome and outcome.timed_out),
         oom_killed=bool(outcome and outcome.oom_killed),
+        disk_full=bool(outcome and outcome.disk_full),
         cancelled=run.state == "cancelled",
+        remark=outcome.remark if outcome else None,
         duration_ms=outcome.duration_ms if outcome else None,
         usage=UsageAnswer(cpu_ms=outcome.usage.cpu_ms, peak_memory_bytes=outcome.usage.peak_memory_bytes)
         if outcome

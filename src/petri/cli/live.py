@@ -163,6 +163,10 @@ def _conclude(
 def _remark(answer: "ExecAnswer") -> None:
     if answer.timed_out:
         _complain("the run was stopped at its time limit")
+    elif answer.disk_full:
+        _complain(f"the run has filled its disk: {answer.remark}")
+    elif answer.signal_name == "SIGXFSZ":
+        _complain("the run was killed: it made a file larger than all the disk space it may have")
     elif answer.oom_killed:
         _complain("the run was killed: it wanted more memory than it may have")
     elif exit_code(answer) == LOST and answer.exit_code is None:

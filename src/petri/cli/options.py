@@ -4,7 +4,7 @@ import functools
 import re
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -49,31 +49,33 @@ def _quantity(text: str, units: dict[str, int], example: str) -> float:
     return float(found[1]) * units[found[2]]
 
 
+_LIMITS: tuple[tuple[str, str, Callable[[str], float], str], ...] = (
+    ("--cpus", "cpus", float, "Processors a run may use, such as 0.5."),
+    ("--memory", "memory_bytes", size, "Memory of a run, such as 512m."),
+    ("--processes", "processes", int, "Processes and threads of a run at one time."),
+    ("--timeout", "timeout_s", duration, "Time of a run that names no limit of its own."),
+    ("--open-files", "open_files", int, "Files that a process may have open."),
+    ("--disk", "disk_bytes", size, "Disk space of the workspace, such as 2g."),
+    ("--files", "inodes", int, "Files, folders and links in the workspace."),
+    ("--tmp", "tmp_bytes", size, "Size of /tmp, and once more of /dev/shm; both are memory."),
+    ("--output", "output_bytes", size, "What is kept of each output stream of a run."),
+)
+"""Each limit by its option, its name in the API, how it is written, and what it bounds."""
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one line that a program can read.")
 
 
 def limit_options(function: Function) -> Function:
     """Add the options that bound a sandbox's runs; they arrive together, as `limits`."""
 
-    @click.option("--cpus", type=float, help="Processors a run may use, such as 0.5.")
-    @click.option("--memory", type=size, help="Memory of a run, such as 512m.")
-    @click.option("--processes", type=int, help="Processes and threads of a run at one time.")
-    @click.option("--timeout", type=duration, help="Time of a run that names no limit of its own.")
     @functools.wraps(function)
-    def gathered(
-        cpus: float | None, memory: int | None, processes: int | None, timeout: float | None, **rest: Any
-    ) -> Any:
-        limits: Limits = {}
-        if cpus is not None:
-            limits["cpus"] = cpus
-        if memory is not None:
-            limits["memory_bytes"] = memory
-        if processes is not None:
-            limits["processes"] = processes
-        if timeout is not None:
-            limits["timeout_s"] = timeout
-        return function(limits=limits or None, **rest)
+    def gathered(**given: Any) -> Any:
+        asked = {limit: given.pop(limit) for _, limit, _, _ in _LIMITS}
+        limits = cast("Limits", {limit: value for limit, value in asked.items() if value is not None})
+        return function(limits=limits or None, **given)
 
+    for option, limit, kind, says in reversed(_LIMITS):
+        gathered = click.option(option, limit, type=kind, help=says)(gathered)
     return gathered
 
 

@@ -103,6 +103,14 @@ def rm(sandboxes: tuple[str, ...], *, as_json: bool) -> None:
         print_json({"deleted": list(sandboxes)})
 
 
+def _disk(sandbox: "SandboxAnswer") -> str:
+    limits, used = sandbox.limits, sandbox.usage
+    most = f"{size(limits.disk_bytes)} and {limits.inodes} files"
+    if used is None:
+        return f"{most} at most"
+    return f"{size(used.disk_bytes)} in {used.inodes} files of {most}, {age(used.measured_at)} ago"
+
+
 def _fields(sandbox: "SandboxAnswer") -> list[tuple[str, object]]:
     limits = sandbox.limits
     ended = sandbox.ended_at and f"{sandbox.ended_at} ({sandbox.ended_because})"
@@ -121,8 +129,9 @@ def _fields(sandbox: "SandboxAnswer") -> list[tuple[str, object]]:
         (
             "limits",
             f"{limits.cpus:g} cpus, {size(limits.memory_bytes)}, {limits.processes} processes, "
-            f"{limits.timeout_s:g} s",
+            f"{limits.timeout_s:g} s, {limits.open_files} open files, {size(limits.tmp_bytes)} of /tmp",
         ),
+        ("disk", _disk(sandbox)),
         ("network", sandbox.network.mode),
         ("env", ", ".join(sandbox.env_names)),
         ("metadata", ", ".join(f"{key}={value}" for key, value in sandbox.metadata.items())),

@@ -56,5 +56,5 @@ def _layers() -> tuple[str, "list[LayerAnswer]"]:
 def _print_layer(layer: "LayerAnswer") -> None:
     mark = click.style("on ", fg="green") if layer.on else click.style("OFF", fg="red")
     click.echo(f"  {mark}  {plain(layer.name)}: {plain(layer.says)}")
-    if layer.remedy and not layer.on:
-        click.echo(f"       try: {plain(layer.remedy)}")
+    if layer.remedy:
+        click.echo(f"       {'stronger' if layer.on else 'try'}: {plain(layer.remedy)}")

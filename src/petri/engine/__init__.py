@@ -37,7 +37,7 @@ class Layer:
     """What it keeps out, or why it is off."""
     required: bool = True
     remedy: str | None = None
-    """The command that would switch it on."""
+    """The command that would switch it on or, where it is on, make it stronger."""
 
 
 @dataclass(frozen=True, slots=True)

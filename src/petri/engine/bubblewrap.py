@@ -8,7 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,21 @@ from petri.errors import EngineFailed, PetriError, Unavailable
 from petri.model import Command, Limits, Outcome, Stream, Usage
 
 _TARGETS = [0, 1, 2, REPORT_FD, GO_FD, ARGUMENTS_FD, SECCOMP_FD, STATUS_FD]
+_YOUNG_S = 0.5
+"""What takes longer than this makes way for what may not: nobody waits for it with bated breath."""
 _DRAIN_S = 2
 """With the cell gone its pipes end at once; this only bounds the unthinkable."""
-_OPEN_FILES = 4096
 _TRIAL = Limits(cpus=1, memory_bytes=256 * 2**20, processes=32, timeout_s=20)
 _NO_SUCH_COMMAND, _CANNOT_RUN = 127, 126
 """What a shell answers, and so what programs expect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """What all cells together may use."""
+
+    memory_bytes: int = 1 << 60
+    processes: int = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +56,8 @@ class Setup:
     home: Path
     """A folder of the engine's own, for what is built at start."""
     workspaces: Path
-    tmp_bytes: int
     require_cgroups: bool = True
+    total: Total = Total()
 
 
 class BubblewrapEngine:
@@ -68,6 +77,7 @@ class BubblewrapEngine:
                 "tag": _tag(setup.home),
                 "memory": str(setup.home / "cgroups"),
                 "private_view": os.geteuid() == 0,
+                "total": asdict(setup.total),
                 "folders": {"workspaces": str(setup.workspaces), "rootfs": str(self._rootfs)},
             }
         )
@@ -98,6 +108,7 @@ class BubblewrapEngine:
             begun = time.monotonic()
             number, ending = await self._launcher.spawn(self._order(place, command), tuple(wiring.theirs))
             wiring.hand_over()
+            ageing = asyncio.get_running_loop().call_later(_YOUNG_S, self._launcher.age, number)
             try:
                 await _first(ending, leash.go, leash.cancelled)
                 if not leash.cancelled.done():
@@ -105,6 +116,7 @@ class BubblewrapEngine:
                 await _first(ending, leash.cancelled, timeout_s=command.timeout_s)
                 cut_short = not ending.done()
             finally:
+                ageing.cancel()
                 if not ending.done():
                     await self._launcher.see_ended(number, ending)
                 if ending.exception() is not None:
@@ -130,7 +142,11 @@ class BubblewrapEngine:
                 "memory_bytes": limits.memory_bytes,
                 "processes": limits.processes,
             },
-            "rlimits": [(resource.RLIMIT_NOFILE, _OPEN_FILES)],
+            "rlimits": [
+                (resource.RLIMIT_NOFILE, limits.open_files),
+                # A file larger than all the space there is, sparse or not, ends here and not on the disk.
+                (resource.RLIMIT_FSIZE, limits.disk_bytes),
+            ],
         }
 
     def _arguments(self, place: Place, command: Command) -> list[str]:
@@ -138,7 +154,8 @@ class BubblewrapEngine:
             folder=self._seen(place.folder),
             rootfs=self._seen(self._rootfs),
             masked=self._masked,
-            tmp_bytes=self._setup.tmp_bytes,
+            # It is memory: a program that fills it is to be told so, not to be killed for it.
+            tmp_bytes=min(place.limits.tmp_bytes, place.limits.memory_bytes // 2),
         )
         return confine(found, command.cwd, command.env)
 

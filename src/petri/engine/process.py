@@ -1,10 +1,12 @@
-"""The only module of the server that starts processes: the launcher, and the compiler for a cell's `init`.
+"""The only module of the server that starts processes: the launcher, the compiler for a cell's `init`, and
+who counts a large workspace.
 
 Everything else runs inside cells, and cells are the launcher's.
 """
 
 import asyncio
 import itertools
+import json
 import os
 import socket
 import subprocess
@@ -14,8 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from petri import tally
+from petri.engine.confine import WORKSPACE
 from petri.errors import EngineFailed, Unavailable
 from petri.launcher import protocol
+from petri.tally import Tally
 from petri.threads import settled
 
 _SOURCE = Path(__file__).parents[2]
@@ -23,6 +28,7 @@ _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from petri.launcher.main i
 _HELLO_S = 15
 _GOODBYE_S = 15
 _COMPILE_S = 60
+_COUNT_S = 120
 _AGAIN_S = 0.05
 _ANSWER_S = 15
 """A killed cell is gone within milliseconds; a launcher that says nothing for so long is stuck."""
@@ -91,11 +97,18 @@ class Launcher:
 
     def kill(self, number: int) -> None:
         """Ask for the end of a cell; its ending still comes by its future."""
+        self._tell("kill", number)
+
+    def age(self, number: int) -> None:
+        """Have a cell make way for younger ones."""
+        self._tell("age", number)
+
+    def _tell(self, what: str, number: int) -> None:
         if self._channel is not None and number in self._endings:
             try:
-                protocol.send(self._channel, {"do": "kill", "id": number}, (), socket.MSG_DONTWAIT)
+                protocol.send(self._channel, {"do": what, "id": number}, (), socket.MSG_DONTWAIT)
             except BlockingIOError:
-                asyncio.get_running_loop().call_later(_AGAIN_S, self.kill, number)
+                asyncio.get_running_loop().call_later(_AGAIN_S, self._tell, what, number)
             except OSError as error:
                 self._lost(str(error))
 
@@ -199,6 +212,18 @@ def _await_end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def count(folder: str, most_bytes: int, most_inodes: int) -> Tally:
+    """Count what a folder holds, and what its cells have deleted and still hold, until it is more. Blocks."""
+    asked = {"folder": folder, "within": WORKSPACE, "most_bytes": most_bytes, "most_inodes": most_inodes}
+    argv = [sys.executable, "-I", "-S", tally.__file__, json.dumps(asked)]
+    try:
+        done = subprocess.run(argv, env={}, capture_output=True, timeout=_COUNT_S, check=True)
+    except (subprocess.SubprocessError, OSError) as error:
+        said = getattr(error, "stderr", None) or b""
+        raise Unavailable("a workspace could not be counted", detail=f"{error} {said.decode()}") from error
+    return Tally(**json.loads(done.stdout))
 
 
 def compile_program(compilers: Sequence[str], source: Path, target: Path) -> None:

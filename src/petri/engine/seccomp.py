@@ -94,6 +94,9 @@ _ALLOWED_FAMILIES = (_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK)
 _FAMILIES = 64
 _SOCK_RAW, _SOCK_PACKET, _SOCK_KIND = 3, 10, 0xF
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_SET_ASIDE = (0x4030_5828, 0x4030_582A, 0x4030_5839)
+"""FS_IOC_RESVSP, FS_IOC_RESVSP64 and FS_IOC_ZERO_RANGE: fallocate by other names."""
+_PUNCH_HOLE, _COLLAPSE_RANGE = 0x02, 0x08
 
 LAST_REVIEWED = 462
 """`mseal`, of Linux 6.10. From 424 on, numbers are the same on every architecture."""
@@ -119,6 +122,7 @@ def program() -> bytes:
         rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
         _refuse_calls(rules)
         _refuse_arguments(rules)
+        _refuse_setting_aside(rules)
         return _preamble() + _exported(rules)
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         raise Unavailable("the seccomp filter could not be built", detail=str(error)) from error
@@ -168,9 +172,19 @@ def _refuse_arguments(rules: pyseccomp.SyscallFilter) -> None:
     # Of netlink only the routing tables, which are the cell's own; the rest is attack surface.
     other = pyseccomp.Arg(2, pyseccomp.GE, 1)
     rules.add_rule(refuse, "socket", pyseccomp.Arg(0, pyseccomp.EQ, _AF_NETLINK), other)
-    for request in (_TIOCSTI, _TIOCLINUX):
+    for request in (_TIOCSTI, _TIOCLINUX, *_SET_ASIDE):
         # Only the low half counts: the kernel ignores the rest, so a filter must too.
         rules.add_rule(refuse, "ioctl", pyseccomp.Arg(1, pyseccomp.MASKED_EQ, 0xFFFF_FFFF, request))
+
+
+def _refuse_setting_aside(rules: pyseccomp.SyscallFilter) -> None:
+    """Allow of fallocate only what frees: what it sets aside, a terabyte a second, no watch can follow.
+
+    The same answer as from a file system that cannot do it, so that programs go on by writing.
+    """
+    refuse = pyseccomp.ERRNO(errno.EOPNOTSUPP)
+    freeing = _PUNCH_HOLE | _COLLAPSE_RANGE
+    rules.add_rule(refuse, "fallocate", pyseccomp.Arg(1, pyseccomp.MASKED_EQ, freeing, 0))
 
 
 def _exported(rules: pyseccomp.SyscallFilter) -> bytes:

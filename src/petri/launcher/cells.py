@@ -112,6 +112,13 @@ class Cells:
             cell.doomed = True
             self._strike(cell)
 
+    def age(self, cell_id: int) -> None:
+        """Have a cell make way for younger ones. One that is over needs not."""
+        cell = self._living.get(cell_id)
+        if cell is not None and cell.group is not None and self._hierarchy is not None:
+            with contextlib.suppress(OSError):  # it is a courtesy
+                self._hierarchy.give_way(cell.group)
+
     def kill_all(self) -> None:
         """End every cell."""
         for cell_id in list(self._living):

@@ -17,6 +17,8 @@ _PERIOD_US = 100_000
 _READ_BYTES = 65_536
 _SMALLEST_QUOTA_US = 1_000
 """The kernel refuses less than a millisecond a period."""
+_YOUNG_TO_OLD = 8
+"""How much more of a contested processor a cell gets while it is young."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,12 @@ class Hierarchy(Protocol):
 
     def kill(self, name: str) -> None:
         """Send SIGKILL to everybody in the group; again until it is empty."""
+
+    def bound(self, memory_bytes: int, processes: int) -> None:
+        """Hold all groups together to so much, whatever each of them may use."""
+
+    def give_way(self, name: str) -> None:
+        """Have the group use processors, from now on, only as far as younger ones leave them."""
 
     def spent(self, name: str) -> Spent:
         """Return what the group used so far."""
@@ -164,6 +172,18 @@ class V1:
         for pid in _pids(f"{self._folders['pids']}/{name}"):
             _sigkill(pid)
 
+    def bound(self, memory_bytes: int, processes: int) -> None:
+        memory = self._folders["memory"]
+        if _read(f"{memory}/memory.use_hierarchy").strip() == "0":  # before Linux 5.11
+            _write(f"{memory}/memory.use_hierarchy", 1)
+        _write(f"{memory}/memory.limit_in_bytes", memory_bytes)
+        if os.path.exists(f"{memory}/memory.memsw.limit_in_bytes"):
+            _write(f"{memory}/memory.memsw.limit_in_bytes", memory_bytes)
+        _write(f"{self._folders['pids']}/pids.max", processes)
+
+    def give_way(self, name: str) -> None:
+        _write(f"{self._folders['cpu']}/{name}/cpu.shares", 1024 // _YOUNG_TO_OLD)
+
     def spent(self, name: str) -> Spent:
         memory = f"{self._folders['memory']}/{name}"
         nanoseconds = 0
@@ -236,6 +256,15 @@ class V2:
         except OSError:  # before Linux 5.14
             for pid in _pids(f"{self._base}/{name}"):
                 _sigkill(pid)
+
+    def bound(self, memory_bytes: int, processes: int) -> None:
+        _write(f"{self._base}/memory.max", memory_bytes)
+        if os.path.exists(f"{self._base}/memory.swap.max"):
+            _write(f"{self._base}/memory.swap.max", 0)
+        _write(f"{self._base}/pids.max", processes)
+
+    def give_way(self, name: str) -> None:
+        _write(f"{self._base}/{name}/cpu.weight", 100 // _YOUNG_TO_OLD)
 
     def spent(self, name: str) -> Spent:
         group = f"{self._base}/{name}"

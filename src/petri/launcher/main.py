@@ -103,9 +103,10 @@ def _prepare(settings: dict[str, Any]) -> tuple[Cells, cgroups.Hierarchy | None,
     try:
         hierarchy = cgroups.find(settings["tag"])
         _remember(settings["memory"], hierarchy.bases())
+        hierarchy.bound(**settings["total"])
         hierarchy.hold()
-    except cgroups.Unusable as error:
-        missing = str(error)
+    except (cgroups.Unusable, OSError) as error:
+        hierarchy, missing = None, str(error)
     place = view.arrange(settings["folders"]) if settings["private_view"] else None
     gate = f"{place}/rootfs/gate" if place else f"{settings['folders']['rootfs']}/gate"
     version = hierarchy.version if hierarchy else None
@@ -140,6 +141,8 @@ def _obey(channel: socket.socket, cells: Cells) -> bool:
     try:
         if order["do"] == "kill":
             cells.kill(order["id"])
+        elif order["do"] == "age":
+            cells.age(order["id"])
         else:
             cells.spawn(order, descriptors)
     except OSError as error:

@@ -4,6 +4,7 @@ A message larger than one packet travels in a memfd, so that a long command line
 
     server → launcher   {"do": "spawn", "id", "argv", "targets", "uid", "limits", "rlimits"} + descriptors
                         {"do": "kill", "id"}
+                        {"do": "age", "id"}
     launcher → server   {"says": "ready", "cgroups", "missing", "view"}
                         {"says": "ended", "id", "status", "cpu_ms", "peak_memory_bytes", "oom_killed"}
                         {"says": "failed", "id", "why"}

@@ -4,7 +4,7 @@ Text is made storable here: a lone surrogate, which no database holds as UTF-8, 
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, Protocol
 
 from petri.model import (
@@ -101,6 +101,7 @@ def of_run(run: Run) -> Values:
             "env_names": list(run.env_names),
             "stdin_bytes": run.stdin_bytes,
             "timeout_s": run.timeout_s,
+            "limits": None if run.limits is None else of_limits(run.limits),
             "asked_at": run.asked_at,
             **_of_asker(run.asker),
             **of_progress(run),
@@ -137,6 +138,7 @@ def to_run(row: Row) -> Run:
         timeout_s=row["timeout_s"],
         engine=row["engine"],
         asked_at=row["asked_at"],
+        limits=None if row["limits"] is None else Limits(**row["limits"]),
         asker=_to_asker(row),
         language=row["language"],
         env_names=tuple(row["env_names"]),
@@ -193,12 +195,10 @@ def to_tenant(row: Row) -> Tenant:
 
 def of_limits(limits: Limits) -> Values:
     """Return `limits` as JSON."""
-    return {
-        "cpus": limits.cpus,
-        "memory_bytes": limits.memory_bytes,
-        "processes": limits.processes,
-        "timeout_s": limits.timeout_s,
-    }
+    return {name: getattr(limits, name) for name in _LIMITS}
+
+
+_LIMITS = tuple(field.name for field in fields(Limits))
 
 
 def text(words: str) -> str:
@@ -251,6 +251,8 @@ def _of_outcome(outcome: Outcome | None) -> Values:
         "timed_out": outcome.timed_out,
         "oom_killed": outcome.oom_killed,
         "cancelled": outcome.cancelled,
+        "disk_full": outcome.disk_full,
+        "remark": None if outcome.remark is None else text(outcome.remark),
     }
 
 
@@ -263,6 +265,8 @@ _OUTCOME = (
     "timed_out",
     "oom_killed",
     "cancelled",
+    "disk_full",
+    "remark",
 )
 
 
@@ -277,6 +281,8 @@ def _to_outcome(row: Row) -> Outcome | None:
         timed_out=row["timed_out"],
         oom_killed=row["oom_killed"],
         cancelled=row["cancelled"],
+        disk_full=bool(row["disk_full"]),
+        remark=row["remark"],
     )
 
 

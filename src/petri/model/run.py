@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from petri.model.lifecycle import RunState
-from petri.model.sandbox import NOBODY, Asker
+from petri.model.sandbox import NOBODY, Asker, Limits
 
 Stream = Literal["stdout", "stderr"]
 Form = Literal["filename", "command", "code"]
@@ -42,6 +42,10 @@ class Outcome:
     timed_out: bool = False
     oom_killed: bool = False
     cancelled: bool = False
+    disk_full: bool = False
+    """The workspace held more than it may: the run was ended for it, or ended with it."""
+    remark: str | None = None
+    """What limit was reached, in words, where the facts above do not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,8 @@ class Run:
     timeout_s: float
     engine: str
     asked_at: float
+    limits: Limits | None = None
+    """What it may use; None on record only for runs older than this column."""
     asker: Asker = NOBODY
     language: str | None = None
     env_names: tuple[str, ...] = ()

@@ -11,12 +11,21 @@ Lifetime = Literal["persistent", "ephemeral"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a run may use at most."""
+    """What a run may use at most. The defaults are those of sandboxes older than the limit."""
 
     cpus: float
     memory_bytes: int
     processes: int
     timeout_s: float
+    open_files: int = 1024
+    disk_bytes: int = 4 * 2**30
+    """What the workspace may hold, whoever put it there."""
+    inodes: int = 200_000
+    """Files, folders and links in the workspace."""
+    tmp_bytes: int = 256 * 2**20
+    """Size of `/tmp`, and once more of `/dev/shm`."""
+    output_bytes: int = 256 * 2**20
+    """What is kept of each output stream."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from petri.operations.access import ANYBODY, AT_HOME, STRANGER, Access, Caller
 from petri.operations.benches import Benches
 from petri.operations.desk import Desk
 from petri.operations.languages import Languages
+from petri.operations.shares import Shares
 from petri.operations.tenant_disk import TenantDisk
 from petri.transcript import Transcript, Transcripts
 from petri.workspace import Workspaces
@@ -72,6 +73,8 @@ class Host:
     transcripts: Transcripts
     desk: Desk
     tenant_disk: TenantDisk
+    shares: Shares
+    """What each workspace may take of the disk, and does."""
     languages: Languages
     policy: Policy
     tasks: asyncio.TaskGroup
@@ -110,7 +113,7 @@ class Host:
         """Return the host uid a sandbox's files belong to, if it has one of its own."""
         return None if self.policy.uid_base is None else self.policy.uid_base + sandbox.number
 
-    def place_of(self, sandbox: Sandbox) -> Place:
-        """Return where a sandbox's commands run."""
+    def place_of(self, sandbox: Sandbox, limits: Limits) -> Place:
+        """Return where a sandbox's commands run, within `limits`."""
         folder = self.workspaces.folder(sandbox.id)
-        return Place(sandbox.id, folder, self.owner_of(sandbox), sandbox.limits)
+        return Place(sandbox.id, folder, self.owner_of(sandbox), limits)

@@ -5,10 +5,16 @@ from typing import Any
 from petri.model import Sandbox
 from petri.operations import Caller, Host
 from petri.operations.create import refuse_too_large
+from petri.operations.shares import share_of
+from petri.threads import in_own_thread
 
 
 async def amend(host: Host, caller: Caller, sandbox_id: str, changes: dict[str, Any]) -> Sandbox:
     """Return the sandbox with `changes` (`name`, `ttl_s`, `idle_s`, `limits`, `metadata`) made."""
     sandbox = await host.ledger.sandbox(sandbox_id, caller.tenant)
     refuse_too_large(host, changes.get("limits", {}))
-    return await host.ledger.amend(sandbox, changes) if changes else sandbox
+    amended = await host.ledger.amend(sandbox, changes) if changes else sandbox
+    if changes.get("limits"):
+        share = share_of(amended.limits)
+        await in_own_thread(host.workspaces.hold, amended.id, host.owner_of(amended), share)
+    return amended

@@ -1,9 +1,11 @@
 """From what was asked to what is run: the words of a command, its folder, its variables."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from petri.errors import Conflict, InvalidField, NotFound, TooLarge
-from petri.model import Asker, Command, Form, Sandbox
+from petri.model import Asker, Command, Form, Limits, Sandbox
 from petri.operations import Host
 from petri.operations.languages import PATH, Language
 
@@ -36,6 +38,8 @@ class Ask:
     env: dict[str, str] = field(default_factory=dict)
     cwd: str | None = None
     timeout_s: float | None = None
+    limits: Mapping[str, Any] = field(default_factory=dict)
+    """Those that are to be tighter than the sandbox's."""
     engine: str | None = None
     asker: Asker = field(default_factory=Asker)
 
@@ -48,6 +52,7 @@ class Decided:
     form: Form
     said: str
     language: str | None
+    limits: Limits
 
 
 async def decide(host: Host, sandbox: Sandbox, ask: Ask) -> Decided:
@@ -56,8 +61,10 @@ async def decide(host: Host, sandbox: Sandbox, ask: Ask) -> Decided:
     argv, form, said, language = await _words(host, sandbox, ask)
     env = {**BASE_ENV, **sandbox.env, **ask.env}
     _refuse_too_much(argv, env)
-    command = Command(argv, cwd, _timeout(host, sandbox, ask.timeout_s), env, ask.stdin)
-    return Decided(command, form, said, language)
+    timeout_s = _timeout(host, sandbox, ask.timeout_s)
+    command = Command(argv, cwd, timeout_s, env, ask.stdin)
+    limits = replace(_tightened(sandbox.limits, ask.limits), timeout_s=timeout_s)
+    return Decided(command, form, said, language, limits)
 
 
 async def _words(host: Host, sandbox: Sandbox, ask: Ask) -> tuple[tuple[str, ...], Form, str, str | None]:
@@ -132,6 +139,19 @@ def _folder(host: Host, sandbox: Sandbox, cwd: str | None) -> str:
 def _shown(path: str) -> str:
     """Return `path` as an answer may show it: in quotes, odd characters escaped, not endless."""
     return repr(path if len(path) <= _SHOWN else path[:_SHOWN] + "…")
+
+
+def _tightened(limits: Limits, asked: Mapping[str, Any]) -> Limits:
+    """Return a sandbox's limits with those of one run: a run may have less, never more."""
+    for name, value in asked.items():
+        most = getattr(limits, name)
+        if value > most:
+            raise InvalidField(
+                f"limits.{name}",
+                f"a run may have {name} of {most} at most in this sandbox, not {value}; "
+                "PATCH the sandbox to raise it",
+            )
+    return replace(limits, **asked)
 
 
 def _timeout(host: Host, sandbox: Sandbox, asked_s: float | None) -> float:

@@ -3,13 +3,27 @@
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from petri.errors import InvalidField
 from petri.model import Asker, Event, Lifetime, Limits, Sandbox, new_id
 from petri.operations import Caller, Host
 from petri.operations.destroy import give_up
 from petri.threads import in_own_thread
+
+WHY_AT_MOST = {
+    "cpus": "so many processors has this host",
+    "memory_bytes": "the least of this host's memory, PETRI_MEMORY_MAX_BYTES and PETRI_TOTAL_MEMORY_BYTES",
+    "processes": "PETRI_TOTAL_PROCESSES",
+    "timeout_s": "PETRI_TIMEOUT_MAX_S",
+    "open_files": "so many may the server itself have open: ulimit -Hn",
+    "disk_bytes": "so large is the disk that holds the workspaces",
+    "inodes": "so many files may be on the disk that holds the workspaces",
+    "tmp_bytes": "it is memory: no more than memory_bytes may be",
+    "output_bytes": "PETRI_KEPT_OUTPUT_BYTES",
+}
+"""What sets the ceiling of each limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +36,7 @@ class Wish:
     lifetime: Lifetime = "persistent"
     ttl_s: float | None = None
     idle_s: float | None = None
-    limits: dict[str, float] = field(default_factory=dict)
+    limits: dict[str, Any] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     metadata: dict[str, str] = field(default_factory=dict)
     asker: Asker = field(default_factory=Asker)
@@ -48,32 +62,27 @@ async def _make(host: Host, new: Sandbox) -> Sandbox:
     await host.tenant_disk.refuse_full(new.tenant, quotas.disk_bytes)
     sandbox = await host.ledger.add_sandbox(new, most=quotas.sandboxes)
     try:
-        await in_own_thread(host.workspaces.create, sandbox.id, host.owner_of(sandbox))
+        await in_own_thread(host.shares.open, sandbox.id, host.owner_of(sandbox), sandbox.limits)
         return await host.ledger.advance(sandbox, Event.CREATED)
     except BaseException:
         await asyncio.shield(give_up(host, sandbox))
         raise
 
 
-def _decide_limits(host: Host, asked: dict[str, float]) -> Limits:
+def _decide_limits(host: Host, asked: dict[str, Any]) -> Limits:
     """Return what was asked for, and the server's own limits where nothing was."""
     refuse_too_large(host, asked)
-    base = host.policy.limits
-    return Limits(
-        cpus=float(asked.get("cpus", base.cpus)),
-        memory_bytes=int(asked.get("memory_bytes", base.memory_bytes)),
-        processes=int(asked.get("processes", base.processes)),
-        timeout_s=float(asked.get("timeout_s", base.timeout_s)),
-    )
+    return replace(host.policy.limits, **asked)
 
 
 def refuse_too_large(host: Host, asked: Mapping[str, float]) -> None:
-    """Say which limit is larger than the operator allows, if one is."""
+    """Say which limit is larger than the host has or the operator allows, if one is."""
     most = host.policy.most
     for name, value in asked.items():
         ceiling = getattr(most, name)
         if value > ceiling:
-            raise InvalidField(f"limits.{name}", f"{name} may be {ceiling:g} at most here, not {value:g}")
+            why = f" ({WHY_AT_MOST[name]})"
+            raise InvalidField(f"limits.{name}", f"{name} may be {ceiling} at most here{why}, not {value}")
 
 
 def _new_sandbox(caller: Caller, wish: Wish, engine: str, limits: Limits) -> Sandbox:

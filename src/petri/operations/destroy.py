@@ -67,7 +67,7 @@ async def finish(host: Host, sandbox: Sandbox) -> None:
 
 
 async def _remove(host: Host, sandbox: Sandbox) -> None:
-    await in_own_thread(host.workspaces.remove, sandbox.id)
+    await in_own_thread(host.shares.close, sandbox.id, host.owner_of(sandbox))
     host.used.pop(sandbox.id, None)
     try:
         await host.ledger.advance(sandbox, Event.REMOVED)

@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
-from petri.engine import Leash
+from petri.engine import Leash, Place
 from petri.errors import Conflict, EngineFailed, HostError, PetriError, Unavailable
 from petri.ledger import Ending
 from petri.model import Outcome, Run, RunEvent, Sandbox, State, new_id
@@ -21,6 +21,7 @@ from petri.operations import Caller, Host, LiveRun, trees
 from petri.operations.command import Ask, Decided, decide
 from petri.operations.desk import Turn
 from petri.operations.destroy import use_up
+from petri.operations.watch import Watch
 from petri.threads import in_own_thread
 
 _log = logging.getLogger("petri.exec")
@@ -35,6 +36,7 @@ async def begin(host: Host, caller: Caller, sandbox_id: str, ask: Ask) -> LiveRu
     engine = host.engine_for(ask.engine or sandbox.engine)
     await host.tenant_disk.refuse_full(sandbox.tenant, host.access.quotas(sandbox.tenant).disk_bytes)
     decided = await decide(host, sandbox, ask)
+    await host.shares.refuse_if_hopeless(sandbox, host.owner_of(sandbox))
     _refuse_while_draining(host)  # again: much may have happened meanwhile
     _refuse_unless_ready(host, sandbox)
     turn = host.desk.take(sandbox.id, host.access.share(sandbox.tenant))
@@ -73,6 +75,7 @@ def _new_run(sandbox: Sandbox, ask: Ask, decided: Decided, engine: str) -> Run:
         argv=decided.command.argv,
         cwd=decided.command.cwd,
         timeout_s=decided.command.timeout_s,
+        limits=decided.limits,
         engine=engine,
         asked_at=time.time(),
         asker=ask.asker,
@@ -85,7 +88,7 @@ def _new_run(sandbox: Sandbox, ask: Ask, decided: Decided, engine: str) -> Run:
 def _register(host: Host, run: Run) -> LiveRun:
     loop = asyncio.get_running_loop()
     leash = Leash(go=loop.create_future(), cancelled=loop.create_future())
-    transcript = host.transcripts.begin(run.id)
+    transcript = host.transcripts.begin(run.id, run.limits.output_bytes if run.limits else None)
     live = LiveRun(run, transcript, leash, loop.create_future(), loop.create_future())
     # Nobody may be waiting when it fails; that is no fault of this future's.
     live.ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
@@ -139,10 +142,9 @@ async def _run_and_record(host: Host, sandbox: Sandbox, live: LiveRun, decided: 
 
 async def _run(host: Host, sandbox: Sandbox, live: LiveRun, decided: Decided, turn: Turn) -> Outcome | None:
     """Return the outcome, or None for a run that was cancelled while it waited."""
-    engine, place = host.engine_for(live.run.engine), host.place_of(sandbox)
+    place = host.place_of(sandbox, decided.limits)
     if turn.is_now:
-        running = engine.exec(place, decided.command, live.transcript, live.leash)
-        return await _while_recording(host, live, running)
+        return await _while_recording(host, live, _watched(host, live, place, decided))
     live.run = await host.ledger.add_run(live.run, start=False)
     live.recorded.set_result(None)
     await turn.come(unless=live.leash.cancelled)
@@ -151,7 +153,19 @@ async def _run(host: Host, sandbox: Sandbox, live: LiveRun, decided: Decided, tu
     live.run = await trees.before(host, live.run)
     live.run = await host.ledger.advance_run(live.run, RunEvent.START, at=time.time())
     live.leash.go.set_result(None)
-    return await engine.exec(place, decided.command, live.transcript, live.leash)
+    return await _watched(host, live, place, decided)
+
+
+async def _watched(host: Host, live: LiveRun, place: Place, decided: Decided) -> Outcome:
+    """Run the command; end it if its workspace comes to hold more than it may."""
+    watch = Watch(host.shares, place.sandbox_id, place.owner, place.limits)
+    watch.begin(host.tasks, lambda: live.cut(RunEvent.CANCELLED))
+    engine = host.engine_for(live.run.engine)
+    try:
+        outcome = await engine.exec(place, decided.command, live.transcript, live.leash)
+    finally:
+        watch.stop()
+    return await watch.conclude(outcome)
 
 
 async def _while_recording(host: Host, live: LiveRun, running: Coroutine[Any, Any, Outcome]) -> Outcome:

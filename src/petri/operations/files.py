@@ -36,8 +36,9 @@ async def receive(host: Host, sandbox: Sandbox) -> AsyncIterator[Intake]:
     """Hold open where an upload is staged; nothing of it is seen in the workspace before `commit`."""
     host.ledger.require_room()
     await host.tenant_disk.refuse_full(sandbox.tenant, host.access.quotas(sandbox.tenant).disk_bytes)
+    await host.shares.hold(sandbox, host.owner_of(sandbox))
     host.uploads[sandbox.id] += 1
-    intake = host.workspaces.receive(sandbox.id, host.owner_of(sandbox))
+    intake = host.workspaces.receive(sandbox.id, host.owner_of(sandbox), sandbox.limits.disk_bytes)
     try:
         await in_thread(intake.__enter__)
         try:
@@ -69,6 +70,7 @@ async def commit(
     most = host.access.quotas(sandbox.tenant).disk_bytes
     async with (
         host.tenant_disk.room_for(intake.size, sandbox.tenant, most),
+        host.shares.taking_in(sandbox, host.owner_of(sandbox), intake),
         _bench_to_judge(host, sandbox, if_match, if_none_match),
     ):
         written = await in_thread(intake.commit, if_match=if_match, if_none_match=if_none_match)

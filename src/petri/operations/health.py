@@ -7,6 +7,7 @@ from petri.engine import Layer
 from petri.ledger import Counts
 from petri.model import Scope
 from petri.operations import Caller, Host
+from petri.workspace import Holding
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,14 @@ class Activity:
 
 
 async def layers(host: Host) -> list[Layer]:
-    """Return every protective layer of every engine."""
-    return [layer for engine in host.engines.values() for layer in await engine.layers()]
+    """Return every protective layer of every engine, and the one that all share."""
+    engines = [layer for engine in host.engines.values() for layer in await engine.layers()]
+    return [*engines, disk_layer(host.workspaces.holding)]
+
+
+def disk_layer(holding: Holding) -> Layer:
+    """Say who holds workspaces to their share of the disk. Somebody always does."""
+    return Layer("disk", True, holding.says, required=False, remedy=holding.remedy)
 
 
 async def activity(host: Host, caller: Caller) -> Activity:

@@ -5,8 +5,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from petri.ledger import HistoryRow, Page, SandboxQuery
-from petri.model import Run, Sandbox, Stream
+from petri.model import Run, Sandbox, State, Stream
 from petri.operations import Caller, Host, LiveRun
+from petri.operations.shares import Measured
 from petri.threads import in_thread
 from petri.transcript import Chunk, Excerpt
 
@@ -25,6 +26,13 @@ class Told:
 async def sandbox(host: Host, caller: Caller, sandbox_id: str) -> Sandbox:
     """Return one sandbox, ended ones included."""
     return await host.ledger.sandbox(sandbox_id, caller.tenant)
+
+
+async def usage(host: Host, sandbox: Sandbox) -> Measured | None:
+    """Return what a sandbox takes of the disk; nothing, once it has ended."""
+    if sandbox.state is not State.READY:
+        return None
+    return await host.shares.show(sandbox.id, host.owner_of(sandbox))
 
 
 async def sandboxes(host: Host, caller: Caller, query: SandboxQuery) -> Page[Sandbox]:

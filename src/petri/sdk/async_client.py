@@ -272,12 +272,11 @@ class AsyncClient:
         self,
         *,
         files: Mapping[str, bytes | str | Path] | None = None,
-        limits: Limits | None = None,
         **command: Unpack[Command],
     ) -> ExecAnswer:
         """Run something in a sandbox of its own that is gone afterwards: files in, outcome out."""
         packed = await in_thread(as_text_or_base64, files or {})
-        fields = {**given(command), **given({"limits": limits}), "files": packed}
+        fields = {**given(command), "files": packed}
         return await self._connection.ask(Ask("POST", "/v1/exec", json=fields, patient=True), ExecAnswer)
 
     async def runs(self, sandbox: str, *, limit: int | None = None) -> AsyncGenerator[RunAnswer, None]:

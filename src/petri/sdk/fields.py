@@ -14,6 +14,11 @@ class Limits(TypedDict, total=False):
     memory_bytes: int
     processes: int
     timeout_s: float
+    open_files: int
+    disk_bytes: int
+    inodes: int
+    tmp_bytes: int
+    output_bytes: int
 
 
 class Network(TypedDict, total=False):
@@ -58,6 +63,8 @@ class Command(TypedDict, total=False):
     cwd: str | None
     """A folder of the workspace; default: its top."""
     timeout_s: float | None
+    limits: Limits | None
+    """For this run alone, tighter than its sandbox's; its time is `timeout_s`."""
     engine: str | None
     network: Network
     created_by: str | None

@@ -262,12 +262,11 @@ class Client:
         self,
         *,
         files: Mapping[str, bytes | str | Path] | None = None,
-        limits: Limits | None = None,
         **command: Unpack[Command],
     ) -> ExecAnswer:
         """Run something in a sandbox of its own that is gone afterwards: files in, outcome out."""
         packed = in_place(as_text_or_base64, files or {})
-        fields = {**given(command), **given({"limits": limits}), "files": packed}
+        fields = {**given(command), "files": packed}
         return self._connection.ask(Ask("POST", "/v1/exec", json=fields, patient=True), ExecAnswer)
 
     def runs(self, sandbox: str, *, limit: int | None = None) -> Generator[RunAnswer, None, None]:

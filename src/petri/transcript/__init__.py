@@ -39,9 +39,9 @@ class Transcripts:
             (root / letter).mkdir(mode=0o700, parents=True, exist_ok=True)
         sync_folder(root)
 
-    def begin(self, run_id: str) -> Transcript:
-        """Return a new transcript for a run that is about to start."""
-        return Transcript(self._path(run_id), self._kept_bytes)
+    def begin(self, run_id: str, kept_bytes: int | None = None) -> Transcript:
+        """Return a new transcript for a run that is about to start; it may keep less than others do."""
+        return Transcript(self._path(run_id), min(self._kept_bytes, kept_bytes or self._kept_bytes))
 
     def replay(self, run_id: str, position: int = 0) -> Iterator[Chunk]:
         """Yield what is on disk from `position` on; nothing for a run that wrote nothing."""

@@ -21,12 +21,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from petri.errors import Invalid, NotFound, StorageFull
+from petri.tally import Tally, tally
 from petri.trees import Change
 from petri.workspace.archives import ArchiveKind, archivable, archived
 from petri.workspace.beneath import FOLDER, beneath, trusted
 from petri.workspace.commit import Site, roll_forward
 from petri.workspace.errand import Errand
 from petri.workspace.ground import Ground
+from petri.workspace.holding import Holding, find_holding
 from petri.workspace.index import SOME_FOLDER, TooMuch
 from petri.workspace.indexes import QUICK, WHOLE, Indexes
 from petri.workspace.intake import Intake, StagedFile, Written
@@ -36,9 +38,14 @@ from petri.workspace.measuring import disk_bytes
 from petri.workspace.paths import clean, split
 from petri.workspace.plan import Bounds
 from petri.workspace.preconditions import Conditions, current_version
+from petri.workspace.quota import Quota, give_all, project_of
 from petri.workspace.reading import OpenFile, open_file, resolve_file, resolve_folder
 from petri.workspace.refusals import refusing
+from petri.workspace.room import Room
+from petri.workspace.space import Space, default_reserve
+from petri.workspace.space import look as look_at_disk
 from petri.workspace.versions import Version, names_a_digest
+from petri.workspace.weight import Weight
 
 __all__ = [
     "SOME_FOLDER",
@@ -46,17 +53,23 @@ __all__ = [
     "Bounds",
     "Entry",
     "Errand",
+    "Holding",
     "Intake",
     "Listing",
     "OpenFile",
+    "Quota",
+    "Space",
     "StagedFile",
     "TooMuch",
     "Version",
+    "Weight",
     "Workspaces",
     "Written",
+    "find_holding",
     "names_a_digest",
 ]
 
+_ANY_BYTES = 1 << 62
 _DELETE_S = 10.0
 """How long deleting a folder frees its space before it leaves the rest to `empty_trash`. The folder is gone
 at once; only a huge one, or code that stands in it and keeps filling it, takes longer."""
@@ -67,10 +80,13 @@ _REMOVE_S = 300.0
 class Workspaces:
     """Every workspace under one root. Safe to use from many threads."""
 
-    def __init__(self, root: Path, bounds: Bounds) -> None:
+    def __init__(self, root: Path, bounds: Bounds, reserve_bytes: int | None = None) -> None:
         self._ground = Ground(root)
         self._bounds = bounds
         self._indexes = Indexes(self._ground.indexes)
+        self.reserve_bytes = default_reserve(self.space()) if reserve_bytes is None else reserve_bytes
+        """Free space that nobody's files may touch."""
+        self.holding = find_holding(self._ground.root)
 
     def stop(self) -> None:
         """Give up what only serves a request: the server is ending. Called once, by `app`."""
@@ -160,9 +176,45 @@ class Workspaces:
         ):
             roll_forward(Site(workspace, staging, journal.owner), journal.moves)
 
-    def receive(self, sandbox_id: str, owner: int | None) -> Intake:
-        """Begin an upload, to be used in a `with`; its files will belong to `owner`."""
-        return Intake(self._ground, self._bounds, sandbox_id, owner)
+    def receive(self, sandbox_id: str, owner: int | None, disk_bytes: int | None = None) -> Intake:
+        """Begin an upload, to be used in a `with`; its files will belong to `owner`.
+
+        It is refused as soon as it holds more than `disk_bytes`, or the disk is short.
+        """
+        project = owner if self.holding.quota is not None else None
+        room = Room(self._ground.root, self.reserve_bytes, disk_bytes, project)
+        return Intake(self._ground, self._bounds, sandbox_id, owner, room)
+
+    def space(self) -> Space:
+        """Return how full the disk is. Takes a microsecond, and no thread."""
+        with refusing(""):
+            return look_at_disk(self._ground.root)
+
+    def used(self, owner: int) -> Weight:
+        """Return what the kernel counts for `owner`; only where it holds quotas."""
+        assert self.holding.quota is not None
+        with refusing(""):
+            return self.holding.quota.used(owner)
+
+    def tally(self, sandbox_id: str, most_inodes: int) -> Tally:
+        """Count what a workspace holds, unless it holds more names than `most_inodes`."""
+        with refusing(""):
+            return tally(str(self._ground.folder(sandbox_id)), _ANY_BYTES, most_inodes)
+
+    def hold(self, sandbox_id: str, owner: int | None, share: Weight) -> None:
+        """Have the kernel hold a workspace to `share`, where it can. Holding again, to another, is fine."""
+        if self.holding.quota is not None and owner is not None:
+            with refusing(""):
+                folder = self._ground.folder(sandbox_id)
+                self.holding.quota.limit(owner, share)
+                if project_of(folder) != owner:
+                    give_all(folder, owner)
+
+    def release(self, owner: int | None) -> None:
+        """Have the kernel forget the share of a workspace that is gone."""
+        if self.holding.quota is not None and owner is not None:
+            with refusing(""):
+                self.holding.quota.limit(owner, Weight(0, 0))
 
     def open(self, sandbox_id: str, path: str) -> OpenFile:
         """Open a regular file for reading; the caller closes it.

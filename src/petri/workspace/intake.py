@@ -16,10 +16,12 @@ from petri.workspace.commit import Site, carry_out, hand_over, harden
 from petri.workspace.ground import Ground
 from petri.workspace.members import Member
 from petri.workspace.paths import clean, clean_member, clean_target, quoted
-from petri.workspace.plan import Bounds, Move, Plan
+from petri.workspace.plan import Bounds, Move, Plan, weigh
 from petri.workspace.preconditions import Conditions, current_version
 from petri.workspace.refusals import refusing
+from petri.workspace.room import Room, standing
 from petri.workspace.unpacking import members, refusing_broken
+from petri.workspace.weight import Weight
 
 _PERMISSIONS = 0o777
 """Not setuid, setgid or sticky."""
@@ -86,12 +88,15 @@ class StagedFile:
 class Intake:
     """One upload. Leaving it without `commit` leaves nothing behind. For one thread at a time."""
 
-    def __init__(self, ground: Ground, bounds: Bounds, sandbox_id: str, owner: int | None) -> None:
+    def __init__(
+        self, ground: Ground, bounds: Bounds, sandbox_id: str, owner: int | None, room: Room
+    ) -> None:
         self._ground = ground
         self._bounds = bounds
         self._sandbox_id = sandbox_id
         self._owner = owner
-        self._plan = Plan(bounds)
+        self._room = room
+        self._plan = Plan(bounds, room.allow)
         self._errand = ground.errand()
         self._open: list[StagedFile] = []
         self._names = 0
@@ -100,7 +105,9 @@ class Intake:
 
     def __enter__(self) -> Self:
         with refusing(""), self._ground.workspace(self._sandbox_id):
+            self._room.allow(0)
             self._stage = self._ground.new_stage()
+            self._room.own(self._stage)
             self._staging = os.open(self._stage, FOLDER | os.O_CLOEXEC)
         return self
 
@@ -165,6 +172,15 @@ class Intake:
                     with _naming(member):
                         self._take_in(member, content, into, unpacked)
             os.unlink(staged.name, dir_fd=self._staging)
+
+    def weight(self) -> Weight:
+        """Return what this upload brings at most."""
+        return weigh(self._plan.staged())
+
+    def replaces(self) -> Weight:
+        """Return what is in the workspace now where this upload goes, and what it brings therefore not."""
+        with self._ground.workspace(self._sandbox_id) as workspace:
+            return standing(workspace, self._plan.staged())
 
     def commit(self, *, if_match: str | None = None, if_none_match: str | None = None) -> list[Written]:
         """Put everything in place, durably, and return the files; or raise, and nothing has changed.

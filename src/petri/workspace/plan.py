@@ -1,12 +1,16 @@
 """What one upload will put where, and how much of it there may be."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 from petri.errors import Invalid, TooLarge
 from petri.workspace.paths import quoted, split
+from petri.workspace.weight import Weight
+
+_BLOCK_BYTES = 4096
+"""What most file systems give out at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,10 @@ class Move:
 class Plan:
     """The moves of one upload. For a path named twice, the later one counts."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: Bounds, allow: Callable[[int], None]) -> None:
         self._bounds = bounds
+        self._allow = allow
+        """Called with all bytes so far; raises when they are more than there is room for."""
         self._bytes = 0
         self._entries = 0
         self._folders: set[str] = set()
@@ -58,6 +64,7 @@ class Plan:
             raise TooLarge(
                 f"the upload holds more than {self._bounds.max_upload_bytes} bytes; send it in smaller parts"
             )
+        self._allow(self._bytes)
 
     @property
     def size(self) -> int:
@@ -87,6 +94,10 @@ class Plan:
         self._bytes -= size
         self._entries -= 1
 
+    def staged(self) -> list[Move]:
+        """Return the moves so far, whether they make sense or not."""
+        return list(self._moves.values())
+
     def moves(self) -> list[Move]:
         """Return every move, if together they make sense."""
         if self._spoiled:
@@ -95,6 +106,15 @@ class Plan:
             if folder in self._moves and self._moves[folder].kind != "folder":
                 raise Invalid(f"{quoted(folder)} is both a folder and a {self._moves[folder].kind} here")
         return list(self._moves.values())
+
+
+def weigh(moves: Iterable[Move]) -> Weight:
+    """Return what `moves` bring at most: every folder above them new, every file in whole blocks."""
+    moves = list(moves)
+    folders = ancestors(move.path for move in moves) | {move.path for move in moves if move.kind == "folder"}
+    others = [move.size for move in moves if move.kind != "folder"]
+    blocks = len(folders) + sum(-(-size // _BLOCK_BYTES) for size in others)
+    return Weight(blocks * _BLOCK_BYTES, len(folders) + len(others))
 
 
 def ancestors(paths: Iterable[str]) -> set[str]:
