@@ -4,11 +4,14 @@ import asyncio
 import gc
 import json
 import logging
+import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 import uvicorn
+import uvloop
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.server import ServerState
 
@@ -21,11 +24,11 @@ LONG_S = 1000.0
 
 
 @asynccontextmanager
-async def serving(app: ASGIApp, *, body_s: float = LONG_S, take_s: float = LONG_S) -> AsyncIterator[int]:
+async def serving(app: ASGIApp, *, head_s: float = LONG_S, body_s: float = LONG_S) -> AsyncIterator[int]:
     """Serve one application by the front, and yield the port."""
     config = uvicorn.Config(app, http="httptools", ws="none", lifespan="off", log_config=None)
     config.load()
-    patience = Patience(100, head_s=LONG_S, idle_s=LONG_S, body_s=body_s, take_s=take_s)
+    patience = Patience(100, head_s=head_s, idle_s=LONG_S, body_s=body_s, take_s=LONG_S)
     state = ServerState()
 
     def connect() -> Connection:
@@ -177,6 +180,36 @@ async def test_a_body_nobody_asked_for_yet_is_not_late() -> None:
         status, told = status_and_body(await heard(port, head, content))
 
     assert (status, b"1000000" in told) == (200, True)
+
+
+def test_a_client_is_not_late_when_it_is_we_who_were_held_up() -> None:
+    async def hello(scope: Scope, receive: Receive, send: Send) -> None:
+        await send(start())
+        await send(body(b"hello"))
+
+    def talk(port: int, hold_up: socket.socket) -> bytes:
+        with socket.create_connection(("127.0.0.1", port), 10) as line:
+            time.sleep(0.1)
+            hold_up.send(b"x")
+            time.sleep(0.1)
+            line.sendall(b"GET" + HEAD + b"\r\n")  # in time, but nobody looks until it is not any more
+            return line.recv(1000)
+
+    async def main() -> bytes:
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+
+        def be_held_up() -> None:
+            loop.remove_reader(ours)
+            time.sleep(0.8)
+
+        with ours, theirs:
+            loop.add_reader(ours, be_held_up)
+            async with serving(hello, head_s=0.5) as port:
+                return await asyncio.to_thread(talk, port, theirs)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # its timers come before what was sent
+        assert runner.run(main()).startswith(b"HTTP/1.1 200")
 
 
 async def test_reading_goes_no_further_than_the_application(caplog: pytest.LogCaptureFixture) -> None:

@@ -22,6 +22,7 @@ LINGER_S = 2.0
 kernel could throw away the answer with the rest."""
 IGNORED_BYTES = 1 << 20
 """Of what comes when nothing is read as a request any more; then we stop reading at all."""
+_SECOND_LOOK_S = 0.02
 SLOWEST_BYTES_PER_S = 1024
 """A modem of 1985 was as fast. Whoever is slower, sending or taking, only wants to hold the line."""
 
@@ -105,6 +106,10 @@ class Deadline:
         self._timer = self._then = None
 
     def _ring(self) -> None:
+        # Timers come before what clients have sent. If we were held up ourselves, it may lie there unread.
+        self._timer = self._loop.call_later(_SECOND_LOOK_S, self._act)
+
+    def _act(self) -> None:
         then = self._then
         self._timer = self._then = None
         if then is not None:
