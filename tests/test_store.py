@@ -147,6 +147,7 @@ def test_a_session_left_without_commit_leaves_nothing(store: Store) -> None:
         raise ZeroDivisionError
 
     assert store.has("acme", digests) == set()
+    assert store.usage("acme").stored_bytes < 100
     assert store.fsck("acme", deep=True) == []
     with pytest.raises(Unavailable):
         writing.put_blob(b"late")

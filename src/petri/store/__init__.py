@@ -184,8 +184,8 @@ class Store:
     def gc(self, tenant: str, roots: Iterable[bytes], grace_s: float) -> Swept:
         """Drop what none of the trees `roots` needs and nobody put, found or asked for in `grace_s`.
 
-        Others go on reading and writing. `roots` are gathered before this is called; the grace period is
-        longer than it takes from then on, and than it takes from a commit to the tree being a root.
+        Others go on reading and writing. The grace period is longer than it takes from a commit to the tree
+        being a root, and from gathering the roots to this call; not than the sweep itself takes.
         `Unavailable` if a folder object that is needed is damaged; nothing is dropped then.
         """
         with self._shelf(tenant) as shelf:

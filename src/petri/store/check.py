@@ -61,7 +61,7 @@ def _index(pack: Pack) -> Iterator[str]:
     contents = load_index(pack.path)
     if contents is None:
         yield f"the index of pack {pack.number} is damaged; without it the next start makes a new one"
-    elif contents != read_contents(pack.number, pack.open(), batches(pack.open())):
+    elif contents != read_contents(pack.number, pack.open()):
         yield f"the index of pack {pack.number} is not what the pack says; without it a new one is made"
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from blake3 import blake3
 
 from petri.store.disk import replace_file
-from petri.store.layout import PACK_MAGIC, Batch, Record, batches, is_whole, records
+from petri.store.layout import PACK_MAGIC, batches, is_whole, records, void
 from petri.store.manifest import Dead
 from petri.store.packs import index_path
 from petri.store.table import BUCKETS, ENTRY, Found, Place, bucket_of, entry, found_in
@@ -53,34 +53,29 @@ def _contents(entries: Iterable[bytes]) -> Contents:
     return Contents(b"".join(ordered), counts)
 
 
-def contents_of(number: int, placed: Iterable[tuple[Record, int]]) -> Contents:
-    """Return what pack `number` holds, by its records and where their contents are."""
+def read_contents(number: int, descriptor: int) -> Contents:
+    """Return what pack `number` holds, by its batches."""
     return _contents(
         entry(record.digest, Place(number, offset, record.stored, record.kind, record.form), record.time)
-        for record, offset in placed
+        for batch in batches(descriptor)
+        for record, offset in records(descriptor, batch)
     )
 
 
-def read_contents(number: int, descriptor: int, whole: Iterable[Batch]) -> Contents:
-    """Return what is in those batches of pack `number` that are whole."""
-    return contents_of(number, (each for batch in whole for each in records(descriptor, batch)))
-
-
-def recovered(descriptor: int) -> tuple[list[Batch], int]:
-    """Return the batches that count after a crash, and where the last of them ends.
+def recovered(descriptor: int) -> int:
+    """Have nothing in a pack count, after a crash, but whole batches; return where the last of them ends.
 
     What was known to be on the disk when a later batch was written is believed; the rest is read. A batch
-    that is not whole does not count, those behind it may.
+    that is not whole costs only itself, not those behind it.
     """
-    every = list(batches(descriptor))
-    whole: list[Batch] = []
-    durable = 0
-    for batch in reversed(every):
+    end = durable = 0
+    for batch in reversed(list(batches(descriptor))):
         if batch.at < durable or is_whole(descriptor, batch):
             durable = max(durable, batch.durable)
-            whole.append(batch)
-    end = whole[0].end if whole else len(PACK_MAGIC)
-    return whole[::-1], end
+            end = max(end, batch.end)
+        elif end:
+            void(descriptor, batch)
+    return max(end, len(PACK_MAGIC))
 
 
 def save_index(pack: Path, contents: Contents) -> None:
@@ -103,3 +98,6 @@ def load_index(pack: Path) -> Contents | None:
         return None
     counts = array("I", said[_HEADER.size : _HEADER.size + _COUNTS_BYTES])
     return Contents(said[_HEADER.size + _COUNTS_BYTES :], counts)
+
+
+NOTHING = _contents(())

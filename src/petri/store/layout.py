@@ -19,7 +19,7 @@ from zlib import crc32
 
 from blake3 import blake3
 
-from petri.store.disk import read_at
+from petri.store.disk import read_at, write_at
 
 PACK_MAGIC = b"petri-pack-1\n\0\0\0"
 LARGEST_PACK = 2**32 - 1
@@ -129,7 +129,9 @@ def batches(descriptor: int) -> Iterator[Batch]:
 
 
 def is_whole(descriptor: int, batch: Batch) -> bool:
-    """Say if every byte of `batch` is as it was written."""
+    """Say if every byte of `batch` is as it was written; of one that stands for nothing, that it is."""
+    if batch.objects == 0:
+        return True
     header = read_at(descriptor, _HEADER.size, batch.at)
     at, end = batch.at + _HEADER.size, batch.end - _SEAL_BYTES
     hasher = blake3()
@@ -137,6 +139,12 @@ def is_whole(descriptor: int, batch: Batch) -> bool:
         hasher.update(part)
         at += len(part)
     return read_at(descriptor, _SEAL_BYTES, end) == _seal(header, hasher.digest())
+
+
+def void(descriptor: int, batch: Batch) -> None:
+    """Have a batch that is not whole stand for nothing, for good; those behind it are found as before."""
+    rest = batch.end - batch.at - _HEADER.size - _SEAL_BYTES
+    write_at(descriptor, _header(0, rest, batch.durable), batch.at)
 
 
 def records(descriptor: int, batch: Batch) -> Iterator[tuple[Record, int]]:

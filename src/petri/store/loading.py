@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from petri.store.contents import Contents, load_index, read_contents, recovered, save_index
+from petri.store.contents import NOTHING, Contents, load_index, read_contents, recovered, save_index
 from petri.store.disk import read_at, write_at
 from petri.store.layout import PACK_MAGIC
 from petri.store.manifest import Manifest, load_manifest
@@ -83,13 +83,13 @@ def _read(pack: Pack, findings: list[str]) -> Contents:
         if size > len(PACK_MAGIC):
             findings.append(f"pack {pack.number} does not begin as a pack does; nothing in it is used")
             pack.is_spoilt = True
-            return read_contents(pack.number, descriptor, ())
+            return NOTHING
         write_at(descriptor, PACK_MAGIC, 0)  # the crash came right after its birth
-    whole, pack.end = recovered(descriptor)
+    pack.end = recovered(descriptor)
     os.ftruncate(descriptor, pack.end)
     # What was read may be in the kernel's memory alone, and from now on others will count on it.
     pack.sync(pack.end)
-    contents = read_contents(pack.number, descriptor, whole)
+    contents = read_contents(pack.number, descriptor)
     pack.close()
     return contents
 

@@ -4,6 +4,7 @@ import os
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from petri.errors import Unavailable
 from petri.store.disk import read_at, sync_folder, write_at
@@ -22,7 +23,7 @@ class Pack:
         self.dead = Dead()
         """Copies of objects in it that are no longer used."""
         self.pins = 0
-        """Sessions that have written here and not yet committed. What they wrote is in no table."""
+        """Batches that sessions have written here and not yet committed. What is in them is in no table."""
         self.users = 0
         """Who is reading or writing right now."""
         self._descriptor = -1
@@ -68,8 +69,8 @@ class Pack:
         index_path(self.path).unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)
 
-    def append(self, body: Body) -> int:
-        """Write a batch behind the last and return where it begins. One at a time, says the shelf.
+    def append(self, body: Body) -> "Span":
+        """Write a batch behind the last. One at a time, says the shelf.
 
         If the disk refuses, the pack is as it was.
         """
@@ -78,16 +79,20 @@ class Pack:
         try:
             write_at(self.open(), batch, at)
         except OSError:
-            self._cut()
+            self.cut(at)
             raise
         self.end = at + len(batch)
-        return at
+        return Span(self, at, self.end)
 
-    def _cut(self) -> None:
-        try:
-            os.ftruncate(self.open(), self.end)
-        except OSError:
-            self.is_spoilt = True
+    def cut(self, end: int) -> None:
+        """Have nothing behind `end`. One at a time with `append`, says the shelf."""
+        with self._syncing:  # else a sync that is under way would vouch for what comes there next
+            self.end = end
+            self._synced = min(self._synced, end)
+            try:
+                os.ftruncate(self.open(), end)
+            except OSError:
+                self.is_spoilt = True
 
     def sync(self, end: int) -> None:
         """Have all up to `end` on the disk. Whoever waits here for another's sync is often done with it."""
@@ -107,6 +112,14 @@ class Pack:
     def read(self, length: int, offset: int) -> bytes:
         """Return `length` bytes from `offset` on; fewer if the file has been damaged."""
         return read_at(self.open(), length, offset)
+
+
+class Span(NamedTuple):
+    """Where a batch is."""
+
+    pack: Pack
+    at: int
+    end: int
 
 
 def index_path(pack: Path) -> Path:

@@ -5,7 +5,7 @@ whenever the table or the packs are looked at. Whoever needs both takes `_append
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -13,10 +13,10 @@ from typing import Protocol
 from petri.errors import NotFound, PetriError, Unavailable
 from petri.store.contents import read_contents, save_index
 from petri.store.disk import make_folder, on_disk
-from petri.store.layout import LARGEST_PACK, LIST, Body, batches, pieces_of
+from petri.store.layout import LARGEST_PACK, LIST, Body, pieces_of
 from petri.store.loading import load
 from petri.store.manifest import Manifest, save_manifest
-from petri.store.packs import Pack
+from petri.store.packs import Pack, Span
 from petri.store.table import Place
 
 _MOST_OPEN = 32
@@ -134,24 +134,21 @@ class Shelf:
         with self.guard:
             self.sessions.add(session)
 
-    def append(self, body: Body, pinned: Iterable[Pack]) -> tuple[Pack, int]:
-        """Write a batch to the pack that grows; return the pack, pinned for the writer, and where it begins.
-
-        `pinned` are the packs the writer has pinned already.
-        """
+    def append(self, body: Body) -> Span:
+        """Write a batch to the pack that grows, which is pinned until it is published or given up."""
         full = None
         try:
             with self._appending, on_disk():
                 pack = self._active
                 if pack is None or pack.is_spoilt or pack.end >= self.pack_bytes:
                     full, pack = self._roll()
-                at = pack.append(body)
+                span = pack.append(body)
                 with self.guard:
-                    pack.pins += pack not in pinned
+                    pack.pins += 1
         finally:
             if full is not None:
                 self._seal(full)
-        return pack, at
+        return span
 
     def _roll(self) -> tuple[Pack | None, Pack]:
         """Begin a new pack; return the one that is full, and the new one."""
@@ -175,34 +172,41 @@ class Shelf:
             # Without an index it is only slower to load; a disk that fails is noticed by whoever commits.
             with suppress(OSError, PetriError):
                 pack.sync(pack.end)
-                save_index(pack.path, read_contents(pack.number, pack.open(), batches(pack.open())))
+                save_index(pack.path, read_contents(pack.number, pack.open()))
         finally:
             self.leave(pack)
 
-    def publish(self, objects: Iterable[tuple[bytes, Place]], written: Mapping[Pack, int]) -> None:
-        """Have `objects` on the disk and found from now on; `written` says up to where in which packs.
+    def publish(self, objects: Iterable[tuple[bytes, Place]], written: Sequence[Span]) -> None:
+        """Have `objects`, which are in the batches `written`, on the disk and found from now on.
 
-        Raises, and nothing is found, if the disk refuses. The packs are no longer pinned after.
+        Raises, and nothing is found, if the disk refuses.
         """
         with on_disk():
-            for pack, end in written.items():
-                pack.sync(end)
+            for pack in {span.pack for span in written}:
+                pack.sync(max(span.end for span in written if span.pack is pack))
         now = self.now()
         with self.guard:
             for digest, place in objects:
                 self.table.put(digest, place, now)
-            for pack in written:
-                pack.pins -= 1
+            for span in written:
+                span.pack.pins -= 1
 
-    def end(self, session: Session, written: Iterable[Pack]) -> None:
-        """See a session off. What it wrote to `written` and did not publish is left to the next sweep."""
+    def end(self, session: Session, given_up: Sequence[Span]) -> None:
+        """See a session off, and give the disk back what it wrote and did not publish.
+
+        That is what is last in the pack that grows; what others have written behind is left to a sweep.
+        """
+        with self._appending:
+            for pack, at, end in reversed(given_up):
+                if pack is self._active and pack.end == end:
+                    pack.cut(at)
         now = self.now()
         with self.guard:
             self.sessions.remove(session)
             if now - session.began > _SHORT_S:
                 self._long_sessions.append((session.began, now))
-            for pack in written:
-                pack.pins -= 1
+            for span in given_up:
+                span.pack.pins -= 1
 
     # ----------------------------------------------------------------------------------------- sweeping
 
@@ -215,18 +219,16 @@ class Shelf:
         with self.guard:
             return [pack for pack in self.packs.values() if pack is not self._active and not pack.pins]
 
-    def forget_long_sessions(self, grace_s: float) -> None:
-        """Have no regard any longer for sessions that ended before the grace period."""
+    def forget_long_sessions(self, limit: int) -> None:
+        """Have no regard any longer for sessions that ended before `limit`."""
         with self.guard:
-            limit = int(self.now() - grace_s)
             self._long_sessions = [each for each in self._long_sessions if each[1] >= limit]
 
-    def young(self, grace_s: float) -> int:
-        """Return since when an object must not have been touched to be dropped.
+    def young(self, limit: int) -> int:
+        """Return since when an object must not have been touched to be dropped: `limit`, or longer ago.
 
         What a session counted on at its beginning is to stay for the grace period after its end.
         """
-        limit = int(self.now() - grace_s)
         open_now = [session.began for session in self.sessions.copy()]
         return min([limit, *open_now, *(began for began, ended in self._long_sessions if ended >= limit)])
 

@@ -12,9 +12,10 @@ that are half dead, or small, are gathered in new ones. A crash at any point lea
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from petri.errors import Invalid
 from petri.store.contents import Contents, load_index, read_contents, save_index
 from petri.store.disk import on_disk
-from petri.store.layout import BATCH_BYTES, FOLDER, LIST, Record, batches, body, pieces_of
+from petri.store.layout import BATCH_BYTES, FOLDER, LIST, Record, body, pieces_of
 from petri.store.manifest import Dead
 from petri.store.packs import Pack
 from petri.store.reading import whole
@@ -45,13 +46,14 @@ def sweep(shelf: Shelf, roots: Iterable[bytes], grace_s: float) -> Swept:
     refers to is not known.
     """
     with shelf.sweeping:
+        limit = int(shelf.now() - grace_s)  # by the clock of now: who is touched while we look is young
         packs = shelf.set_aside()
         numbers = frozenset(pack.number for pack in packs)
         with shelf.guard:
             shelf.table.unmark()
         missing = _Marking(shelf).trees(roots)
-        dropped = _forget(shelf, numbers, grace_s)
-        shelf.forget_long_sessions(grace_s)
+        dropped = _forget(shelf, numbers, limit)
+        shelf.forget_long_sessions(limit)
         freed = _free(shelf, packs)
         return Swept(dropped, freed, missing)
 
@@ -62,7 +64,7 @@ class _Marking:
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
         self._folders: list[bytes] = []
-        self._missing: list[bytes] = []
+        self._missing: dict[bytes, None] = {}
 
     def trees(self, roots: Iterable[bytes]) -> list[bytes]:
         """Mark all that `roots` need, and return what of it is missing."""
@@ -70,7 +72,7 @@ class _Marking:
             self._open(root)
             while self._folders:
                 self._look_into(self._folders.pop())
-        return self._missing
+        return list(self._missing)
 
     def kept(self, objects: Iterable[Found]) -> None:
         """Mark `objects` and all that they need."""
@@ -86,13 +88,18 @@ class _Marking:
         with self._shelf.guard:
             had = self._shelf.table.mark(address, _OPENED)
         if had is None:
-            self._missing.append(address)
+            self._missing[address] = None
         elif not had & _OPENED:
             self._folders.append(address)
             self._need([address])
 
     def _look_into(self, address: bytes) -> None:
-        entries = decode(whole(self._shelf, address)).values()
+        encoded = whole(self._shelf, address)
+        try:
+            entries = decode(encoded).values()
+        except Invalid:  # some tree calls it a folder, and it is none: there is nothing in it
+            self._missing[address] = None
+            return
         self._need(entry.digest for entry in entries if not isinstance(entry, Folder | Link))
         for entry in entries:
             if isinstance(entry, Folder):
@@ -105,20 +112,20 @@ class _Marking:
             for digest in digests:
                 had = table.mark(digest, _NEEDED)
                 if had is None:
-                    self._missing.append(digest)
+                    self._missing[digest] = None
                 elif not had & _NEEDED and (place := table.find(digest)) and place.form == LIST:
                     lists.append(digest)
         for digest in lists:
             self._need(piece.digest for piece in pieces_of(self._shelf.read(digest)[1]))
 
 
-def _forget(shelf: Shelf, numbers: frozenset[int], grace_s: float) -> int:
+def _forget(shelf: Shelf, numbers: frozenset[int], limit: int) -> int:
     """Forget every object that is dead, all in one moment."""
     while True:
         # Most of what is kept unmarked is found before the table is held on to.
-        _Marking(shelf).kept(_unmarked(shelf, numbers, shelf.young(grace_s)))
+        _Marking(shelf).kept(_unmarked(shelf, numbers, shelf.young(limit)))
         with shelf.guard:
-            young = shelf.young(grace_s)
+            young = shelf.young(limit)
             late = list(_unmarked(shelf, numbers, young))
             if not late:
                 return shelf.table.sweep(numbers, young)
@@ -185,7 +192,7 @@ def _contents(shelf: Shelf, pack: Pack) -> Contents:
             return contents
         shelf.use(pack.number)
         try:
-            return read_contents(pack.number, pack.open(), batches(pack.open()))
+            return read_contents(pack.number, pack.open())
         finally:
             shelf.leave(pack)
 
@@ -210,7 +217,7 @@ def _gather(shelf: Shelf, group: list[_Judged]) -> int:
             for each in group:
                 _copy(shelf, each, new)
             new.sync(new.end)
-            contents = read_contents(new.number, new.open(), batches(new.open()))
+            contents = read_contents(new.number, new.open())
             save_index(new.path, contents)
         except BaseException:
             new.close()

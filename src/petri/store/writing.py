@@ -11,7 +11,7 @@ from petri.store.cutting import WHOLE_BYTES, WINDOW_BYTES, pieces
 from petri.store.disk import on_disk, read_at
 from petri.store.layout import BATCH_BYTES, BLOB, FOLDER, LIST, Piece, Record, body, contents_offset, list_of
 from petri.store.packing import pack
-from petri.store.packs import Pack
+from petri.store.packs import Span
 from petri.store.shelf import Shelf
 from petri.store.table import Place
 from petri.trees import ADDRESS_BYTES, Link, decode
@@ -31,7 +31,7 @@ class Writing:
         self._pending: dict[bytes, tuple[Record, bytes]] = {}
         self._pending_bytes = 0
         self._written: dict[bytes, Place] = {}
-        self._ends: dict[Pack, int] = {}
+        self._spans: list[Span] = []
         self._is_over = False
 
     def __enter__(self) -> Self:
@@ -42,7 +42,7 @@ class Writing:
         self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
     ) -> None:
         self._is_over = True
-        self._shelf.end(self, self._ends)
+        self._shelf.end(self, self._spans)
 
     def has(self, digests: Iterable[bytes]) -> set[bytes]:
         """Return which of these objects are in the store, or were put in this session."""
@@ -81,12 +81,12 @@ class Writing:
         self._check()
         try:
             self._flush()
-            self._shelf.publish(self._written.items(), self._ends)
+            self._shelf.publish(self._written.items(), self._spans)
         except BaseException:
             self._is_over = True
             raise
         self._written.clear()
-        self._ends.clear()
+        self._spans.clear()
 
     def _check(self) -> None:
         if self._is_over:
@@ -133,12 +133,14 @@ class Writing:
         if not self._pending:
             return
         batch = body(list(self._pending.values()))
-        pack, at = self._shelf.append(batch, self._ends)
-        at += contents_offset(batch)
+        span = self._shelf.append(batch)
+        self._spans.append(span)
+        at = span.at + contents_offset(batch)
         for record, _ in self._pending.values():
-            self._written[record.digest] = Place(pack.number, at, record.stored, record.kind, record.form)
+            self._written[record.digest] = Place(
+                span.pack.number, at, record.stored, record.kind, record.form
+            )
             at += record.stored
-        self._ends[pack] = pack.end
         self._pending.clear()
         self._pending_bytes = 0
 

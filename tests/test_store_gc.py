@@ -1,0 +1,375 @@
+"""Garbage collection: what a tree needs stays, what nobody needs goes, and not before its time."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from petri.errors import NotFound, Unavailable
+from petri.store import Store, Writing
+from petri.trees import EMPTY, Entry, File, Folder, address, encode, walk
+from tests.test_store import MIB, noise, put, read
+from tests.test_store_crash import Clock, disk_usage
+
+GRACE_S = 3600
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
+    store = Store(tmp_path / "store", clock=clock)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def reopened(tmp_path: Path, clock: Clock) -> Iterator[Callable[[Store], Store]]:
+    made: list[Store] = []
+
+    def reopen(old: Store) -> Store:
+        old.close()
+        made.append(Store(tmp_path / "store", clock=clock))
+        return made[-1]
+
+    yield reopen
+    for store in made:
+        store.close()
+
+
+def plant(writing: Writing, files: dict[bytes, bytes]) -> bytes:
+    """Put a tree with one folder that has `files`, and return its address."""
+    inside = {name: File(writing.put_blob(content), len(content), 6) for name, content in files.items()}
+    return writing.put_folder(encode({b"d": Folder(writing.put_folder(encode(inside)))}))
+
+
+def planted(store: Store, files: dict[bytes, bytes]) -> bytes:
+    with store.write("acme") as writing:
+        tree = plant(writing, files)
+        writing.commit()
+    return tree
+
+
+def harvest(store: Store, tree: bytes) -> dict[bytes, bytes]:
+    """Return the content of every file in `tree`."""
+    paths = walk(store.fetch("acme"), tree)
+    return {path[2:]: read(store, entry.digest) for path, entry in paths if isinstance(entry, File)}
+
+
+OLD = {b"a": b"only in old", b"b": b"in both", b"large": noise(2 * MIB)}
+NEW = {b"b": b"in both", b"c": b"only in new", b"large": noise(2 * MIB) + b"x"}
+
+
+def test_what_a_tree_needs_stays_and_the_rest_goes(store: Store, clock: Clock) -> None:
+    old, new = planted(store, OLD), planted(store, NEW)
+    [loose] = put(store, b"in no tree")
+    clock.now += GRACE_S + 1
+
+    swept = store.gc("acme", [new], GRACE_S)
+
+    assert harvest(store, new) == NEW
+    gone = [old, loose, address(b"only in old"), address(OLD[b"large"])]
+    assert store.has("acme", gone) == set()
+    assert swept.dropped > 4
+    assert swept.missing == []
+    assert store.fsck("acme", deep=True) == []
+
+
+def test_what_was_swept_stays_away_after_a_start(
+    store: Store, clock: Clock, reopened: Callable[[Store], Store]
+) -> None:
+    old, new = planted(store, OLD), planted(store, NEW)
+    clock.now += GRACE_S + 1
+    store.gc("acme", [new], GRACE_S)
+
+    store = reopened(store)
+
+    assert store.has("acme", [old, address(b"only in old")]) == set()
+    assert harvest(store, new) == NEW
+    assert store.fsck("acme", deep=True) == []
+
+
+def test_what_was_in_pieces_is_not_back_when_only_its_pieces_are_off_the_disk(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """The list of the pieces stays in a pack that is mostly alive; the pieces lay in one that is gone."""
+    store = Store(tmp_path / "store", clock=clock, pack_bytes=3 * MIB)
+    put(store, noise(MIB, 1), noise(MIB, 2))
+    large = noise(MIB + 500_000, 3)
+    [digest] = put(store, large)
+    kept = {b"%d" % number: noise(MIB, 10 + number) for number in range(9)}
+    store.close()
+    store = Store(tmp_path / "store", clock=clock)  # so that all the rest goes into one pack
+    tree = planted(store, kept)
+    assert len(list(tmp_path.rglob("*.pack"))) == 2
+    clock.now += GRACE_S + 1
+
+    swept = store.gc("acme", [tree], GRACE_S)
+
+    assert swept.freed_bytes > 3 * MIB
+    [pack] = tmp_path.rglob("*.pack")
+    assert digest in pack.read_bytes()
+    for _ in range(2):
+        assert store.has("acme", [digest]) == set()
+        assert harvest(store, tree) == kept
+        assert store.fsck("acme", deep=True) == []
+        store.close()
+        store = Store(tmp_path / "store", clock=clock)
+    put(store, large)
+    assert read(store, digest) == large
+    store.close()
+
+
+def test_the_disk_gets_back_what_is_dead(tmp_path: Path, clock: Clock) -> None:
+    store = Store(tmp_path / "store", clock=clock, pack_bytes=100_000)
+    trees = [planted(store, {b"f": noise(20_000, number)}) for number in range(40)]
+    before = disk_usage(tmp_path)
+    clock.now += GRACE_S + 1
+
+    swept = store.gc("acme", trees[::10], GRACE_S)
+
+    assert before - disk_usage(tmp_path) == swept.freed_bytes
+    assert disk_usage(tmp_path) < before / 5
+    assert [harvest(store, tree) for tree in trees[::10]] == [
+        {b"f": noise(20_000, n)} for n in range(0, 40, 10)
+    ]
+    assert store.usage("acme").stored_bytes == disk_usage(tmp_path)
+    store.close()
+
+
+def test_a_sweep_with_nothing_to_do_writes_nothing(store: Store, clock: Clock, tmp_path: Path) -> None:
+    tree = planted(store, OLD)
+    clock.now += GRACE_S + 1
+    store.gc("acme", [tree], GRACE_S)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+
+    assert store.gc("acme", [tree], GRACE_S) == (0, 0, [])
+
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_sweeping_often_leaves_few_packs(store: Store, clock: Clock, tmp_path: Path) -> None:
+    trees = []
+    for number in range(10):
+        trees.append(planted(store, {b"f": b"%d" % number}))
+        clock.now += GRACE_S + 1
+        store.gc("acme", trees, GRACE_S)
+
+    assert len(list(tmp_path.rglob("*.pack"))) == 1
+    assert [harvest(store, tree)[b"f"] for tree in trees] == [b"%d" % number for number in range(10)]
+
+
+def test_a_tenant_without_objects_is_swept(store: Store, tmp_path: Path) -> None:
+    assert store.gc("nobody", [EMPTY], 0) == (0, 0, [])
+    assert [path.name for path in (tmp_path / "store").iterdir()] == ["lock"]
+
+
+def test_another_tenants_objects_are_not_swept(store: Store, clock: Clock) -> None:
+    [digest] = put(store, b"theirs", tenant="umbrella")
+    put(store, b"mine")
+    clock.now += GRACE_S + 1
+
+    store.gc("acme", [], GRACE_S)
+
+    assert read(store, digest, tenant="umbrella") == b"theirs"
+
+
+# ------------------------------------------------------------------------------------------- the grace
+
+
+def test_what_is_younger_than_the_grace_period_stays(store: Store, clock: Clock) -> None:
+    tree = planted(store, OLD)
+    clock.now += GRACE_S - 1
+
+    assert store.gc("acme", [], GRACE_S).dropped == 0
+    assert harvest(store, tree) == OLD
+
+
+def test_what_somebody_asked_for_stays_for_the_grace_period_with_all_it_needs(
+    store: Store, clock: Clock
+) -> None:
+    tree = planted(store, OLD)
+    clock.now += GRACE_S + 1
+    assert store.has("acme", [tree]) == {tree}
+
+    store.gc("acme", [], GRACE_S)
+    assert harvest(store, tree) == OLD
+
+    clock.now += GRACE_S + 2
+    store.gc("acme", [], GRACE_S)
+    assert store.has("acme", [tree, *map(address, OLD.values())]) == set()
+
+
+def test_what_a_session_found_stays_while_it_goes_on_and_for_the_grace_period(
+    store: Store, clock: Clock
+) -> None:
+    tree = planted(store, OLD)
+    clock.now += 10 * GRACE_S
+
+    with store.write("acme") as writing:
+        large = writing.put_blob(OLD[b"large"])
+        assert plant(writing, OLD) == tree
+        clock.now += 10 * GRACE_S
+        assert store.gc("acme", [], GRACE_S).dropped == 0
+        writing.commit()
+    clock.now += GRACE_S - 1
+    assert store.gc("acme", [], GRACE_S).dropped == 0
+
+    clock.now += 2
+    store.gc("acme", [], GRACE_S)
+    assert store.has("acme", [tree, large]) == set()
+
+
+def test_what_a_new_folder_refers_to_stays_while_its_session_goes_on(store: Store, clock: Clock) -> None:
+    """The session never put what is far below: it built on an old tree, which is no root any more."""
+    with store.write("acme") as writing:
+        inner = plant(writing, OLD)
+        writing.commit()
+    clock.now += 10 * GRACE_S
+
+    with store.write("acme") as writing:
+        outer = writing.put_folder(encode({b"old": Folder(inner)}))
+        clock.now += 10 * GRACE_S
+        store.gc("acme", [], GRACE_S)
+        writing.commit()
+
+    store.gc("acme", [outer], GRACE_S)
+    assert harvest(store, inner) == OLD
+
+
+def test_what_a_session_has_written_and_not_committed_is_not_swept(store: Store, clock: Clock) -> None:
+    contents = [noise(MIB, seed) for seed in range(3)]
+    with store.write("acme") as writing:
+        digests = [writing.put_blob(content) for content in contents]
+        clock.now += 10 * GRACE_S
+        store.gc("acme", [], GRACE_S)
+        digests.append(writing.put_blob(b"more"))
+        writing.commit()
+
+    assert [read(store, digest) for digest in digests] == [*contents, b"more"]
+
+
+def test_what_a_session_gave_up_is_swept(store: Store, clock: Clock, tmp_path: Path) -> None:
+    with store.write("acme") as writing:
+        writing.put_blob(noise(3 * MIB))
+        [behind] = put(store, b"behind")
+    assert disk_usage(tmp_path) > 2 * MIB
+
+    assert store.gc("acme", [], GRACE_S).freed_bytes > 2 * MIB
+    assert disk_usage(tmp_path) < 1000
+    assert read(store, behind) == b"behind"
+
+
+# ----------------------------------------------------------------------------------------- what is amiss
+
+
+def test_what_a_tree_needs_and_the_store_lacks_is_reported(store: Store, clock: Clock) -> None:
+    nowhere = File(address(b"too large to be kept"), 1 << 40, 6)
+    absent = Folder(address(b"lost"))
+    entries: dict[bytes, Entry] = {b"f": nowhere, b"g": absent}
+    with store.write("acme") as writing:
+        tree = writing.put_folder(encode(entries))
+        writing.commit()
+    clock.now += GRACE_S + 1
+
+    swept = store.gc("acme", [tree, address(b"no such tree"), EMPTY], GRACE_S)
+
+    assert set(swept.missing) == {nowhere.digest, absent.address, address(b"no such tree")}
+    assert store.get_folder("acme", tree) == entries
+
+
+def test_a_tree_that_calls_a_file_a_folder_is_swept_around(store: Store, clock: Clock) -> None:
+    with store.write("acme") as writing:
+        digest = writing.put_blob(b"no folder object")
+        tree = writing.put_folder(encode({b"d": Folder(digest)}))
+        writing.commit()
+    clock.now += GRACE_S + 1
+
+    assert store.gc("acme", [tree], GRACE_S) == (0, 0, [digest])
+    assert read(store, digest) == b"no folder object"
+
+
+def test_a_folder_object_that_cannot_be_read_stops_the_sweep(
+    store: Store, clock: Clock, tmp_path: Path
+) -> None:
+    """What it refers to is not known, and must not be dropped for that."""
+    inner = planted(store, OLD)
+    with store.write("acme") as writing:
+        tree = writing.put_folder(encode({b"%d" % number: Folder(inner) for number in range(3)}))
+        writing.commit()
+    clock.now += GRACE_S + 1
+    [pack] = tmp_path.rglob("*.pack")
+    content = bytearray(pack.read_bytes())
+    content[-20] ^= 1
+    pack.write_bytes(content)
+
+    with pytest.raises(Unavailable):
+        store.gc("acme", [tree], GRACE_S)
+
+    assert harvest(store, inner) == OLD
+
+
+def test_a_file_that_looks_like_a_folder_object_does_not_hide_it(store: Store, clock: Clock) -> None:
+    inner = encode({b"x": File(address(b"content"), 7, 6)})
+    with store.write("acme") as writing:
+        writing.put_blob(b"content")
+        digest = writing.put_blob(inner)
+        assert writing.put_folder(inner) == digest
+        tree = writing.put_folder(encode({b"a": File(digest, len(inner), 6), b"b": Folder(digest)}))
+        writing.commit()
+    clock.now += GRACE_S + 1
+
+    store.gc("acme", [tree], GRACE_S)
+
+    assert read(store, address(b"content")) == b"content"
+
+
+# ------------------------------------------------------------------------------------ while others work
+
+
+def test_reading_and_writing_go_on_during_sweeps(tmp_path: Path, clock: Clock) -> None:
+    store = Store(tmp_path / "store", clock=clock, pack_bytes=50_000)
+    always = planted(store, {b"f": noise(30_000), b"large": noise(2 * MIB, 1)})
+    roots, done = [always], threading.Event()
+
+    def write() -> None:
+        for number in range(60):
+            clock.now += 1
+            tree = planted(store, {b"f": noise(10_000, number), b"g": noise(100, number)})
+            if number % 2:
+                roots.append(tree)
+
+    def look() -> None:
+        while not done.is_set():
+            assert harvest(store, always) == {b"f": noise(30_000), b"large": noise(2 * MIB, 1)}
+            assert all(harvest(store, tree) for tree in roots.copy())
+
+    with ThreadPoolExecutor(3) as threads:
+        writer, *readers = (threads.submit(work) for work in (write, look, look))
+        while not writer.done():
+            store.gc("acme", roots.copy(), 5)
+        done.set()
+        for each in (writer, *readers):
+            each.result()
+
+    clock.now += 100
+    store.gc("acme", roots, 5)
+    assert [len(harvest(store, tree)) for tree in roots] == [2] * len(roots)
+    assert store.fsck("acme", deep=True) == []
+    store.close()
+
+
+def test_a_reader_of_an_object_in_no_tree_is_told_when_it_is_gone(store: Store, clock: Clock) -> None:
+    [digest] = put(store, noise(2 * MIB))
+    content = store.open_blob("acme", digest)
+    next(content)
+    clock.now += GRACE_S + 2
+    store.gc("acme", [], GRACE_S)
+
+    with pytest.raises(NotFound):
+        list(content)
