@@ -17,6 +17,9 @@ _PERIOD_US = 100_000
 _READ_BYTES = 65_536
 _SMALLEST_QUOTA_US = 1_000
 """The kernel refuses less than a millisecond a period."""
+_SOCKET_BYTES = 1 << 25
+"""What a cell's sockets may hold on v1, which does not count it as memory. The kernel has one purse for the
+TCP of the whole host, about a tenth of its memory: filled from a cell, the server could not send either."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +149,8 @@ class V1:
         _write(f"{memory}/memory.limit_in_bytes", limits.memory_bytes)
         if os.path.exists(f"{memory}/memory.memsw.limit_in_bytes"):
             _write(f"{memory}/memory.memsw.limit_in_bytes", limits.memory_bytes)
+        if os.path.exists(f"{memory}/memory.kmem.tcp.limit_in_bytes"):
+            _write(f"{memory}/memory.kmem.tcp.limit_in_bytes", min(limits.memory_bytes, _SOCKET_BYTES))
         _write(f"{self._folders['pids']}/{name}/pids.max", limits.processes)
         cpu = f"{self._folders['cpu']}/{name}"
         _write(f"{cpu}/cpu.cfs_period_us", _PERIOD_US)
