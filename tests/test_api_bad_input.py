@@ -175,6 +175,36 @@ def test_an_enormous_body_is_too_large(
     assert "PETRI_MAX_BODY_BYTES" in refused(answer, 413)["detail"]
 
 
+CROWDED = {
+    "files": b'{"code": "1", "files": {' + b",".join(b'"%x": 1' % name for name in range(40_000)) + b"}}",
+    "fields": b"{" + b",".join(b'"%x": 1' % name for name in range(40_000)) + b"}",
+    "nothings": b'{"code": [' + b"0," * 40_000 + b"0]}",
+    "behind a quote": b'{"code": "\\"", "env": [' + b"0," * 40_000 + b"0]}",
+}
+
+
+@pytest.mark.parametrize("body", CROWDED.values(), ids=CROWDED)
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_a_body_of_very_many_values_is_too_large(
+    http: httpx.Client, sandbox: str, endpoint: str, body: bytes
+) -> None:
+    assert "30000 values" in refused(send(http, endpoint, sandbox, body), 413)["detail"]
+
+
+def test_commas_inside_of_a_string_are_no_values(http: httpx.Client) -> None:
+    said = {"command": "wc -c", "stdin": ',"\\,' * 40_000}
+
+    answer = http.post("/v1/exec", json=said)
+
+    assert answer.json()["stdout"].strip() == "160000", answer.text
+
+
+def test_json_in_utf_16_is_refused_since_its_commas_could_hide(http: httpx.Client, sandbox: str) -> None:
+    body = '{"command": "true"}'.encode("utf-16")
+
+    assert "UTF-8" in refused(send(http, EXEC, sandbox, body), 400)["detail"]
+
+
 CREATE = "POST /v1/sandboxes"
 PATCH = "PATCH /v1/sandboxes/{id}"
 EXEC = "POST /v1/sandboxes/{id}/exec"

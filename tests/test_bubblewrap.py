@@ -167,6 +167,28 @@ async def test_a_cell_that_cannot_be_made_is_an_error_and_not_an_exit_code(bench
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="without root there may be no cgroups")
+async def test_what_sockets_hold_is_bounded_like_memory(bench: Bench) -> None:
+    source = """
+    import socket
+    listener, held, ends = socket.create_server(("127.0.0.1", 0)), 0, []
+    for _ in range(80):
+        ours = socket.create_connection(listener.getsockname())
+        for end in (ours, listener.accept()[0]):
+            ends.append(end)
+            end.setblocking(False)
+            try:
+                while True:
+                    held += end.send(bytes(65536))
+            except BlockingIOError:
+                pass
+    print(held)
+    """
+    outcome = await bench.run(python(source))
+
+    assert outcome.oom_killed or int(bench.screen["stdout"]) < LIMITS.memory_bytes
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="without root there may be no cgroups")
 async def test_memory_beyond_the_limit_is_an_oom_kill_and_said_so(bench: Bench) -> None:
     outcome = await bench.run(python("x = bytearray(600 * 2**20); print(len(x))"))
 

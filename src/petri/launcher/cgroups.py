@@ -19,6 +19,9 @@ _SMALLEST_QUOTA_US = 1_000
 """The kernel refuses less than a millisecond a period."""
 _YOUNG_TO_OLD = 8
 """How much more of a contested processor a cell gets while it is young."""
+_SOCKET_BYTES = 1 << 25
+"""What a cell's sockets may hold on v1, which does not count it as memory. The kernel has one purse for the
+TCP of the whole host, about a tenth of its memory: filled from a cell, the server could not send either."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,8 @@ class V1:
         _write(f"{memory}/memory.limit_in_bytes", limits.memory_bytes)
         if os.path.exists(f"{memory}/memory.memsw.limit_in_bytes"):
             _write(f"{memory}/memory.memsw.limit_in_bytes", limits.memory_bytes)
+        if os.path.exists(f"{memory}/memory.kmem.tcp.limit_in_bytes"):
+            _write(f"{memory}/memory.kmem.tcp.limit_in_bytes", min(limits.memory_bytes, _SOCKET_BYTES))
         _write(f"{self._folders['pids']}/{name}/pids.max", limits.processes)
         cpu = f"{self._folders['cpu']}/{name}"
         _write(f"{cpu}/cpu.cfs_period_us", _PERIOD_US)
