@@ -28,7 +28,8 @@ def build(host: Host, *, max_body_bytes: int) -> FastAPI:
     )
     app.state.host = host
     app.state.max_body_bytes = max_body_bytes
-    for room in (sandboxes, exec, files, runs, keys, tenants, service, unbuilt, docs):
+    # Tried in this order at each request: what is asked most comes first.
+    for room in (exec, files, sandboxes, runs, keys, tenants, service, unbuilt, docs):
         app.include_router(room.router)
     problems.install(app)
     app.add_middleware(HeadAsGet)

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, Dialect, Insert, Update
+from sqlalchemy import Connection, Dialect, Insert, Select, Update
 from sqlalchemy.exc import DBAPIError
 
 Values = Mapping[str, Any]
+_Columns = Sequence[tuple[str, Callable[[Any], Any] | None]]
 
 
 class Prepared:
@@ -49,14 +50,53 @@ class Prepared:
 
     def _compile(self, dialect: Dialect, values: Values) -> "_Compiled":
         columns = [name for name in values if name in self._statement.table.c]
-        compiled = self._statement.compile(dialect=dialect, column_keys=columns)
-        processors = {
-            name: process
-            for name, parameter in compiled.binds.items()
-            if (process := parameter.type.dialect_impl(dialect).bind_processor(dialect)) is not None
+        return _compiled(self._statement.compile(dialect=dialect, column_keys=columns), dialect)
+
+
+class PreparedRow:
+    """A SELECT of one row by its key."""
+
+    def __init__(self, statement: Select[Any]) -> None:
+        self._statement = statement
+        self._compiled: dict[str, tuple[_Compiled, _Columns]] = {}
+
+    def one(self, connection: Connection, values: Values) -> dict[str, Any] | None:
+        """Return the row's values by column, or None if there is none."""
+        compiled, columns = self._for(connection.dialect)
+        cursor = connection.connection.cursor()
+        try:
+            cursor.execute(compiled.sql, compiled.arrange(values))
+            found = cursor.fetchone()
+        except connection.dialect.loaded_dbapi.Error as error:
+            raise wrapped(connection.dialect, compiled.sql, error) from error
+        finally:
+            cursor.close()
+        if found is None:
+            return None
+        return {
+            name: value if process is None else process(value)
+            for (name, process), value in zip(columns, found, strict=True)
         }
-        order = itemgetter(*compiled.positiontup) if compiled.positiontup else None
-        return _Compiled(str(compiled), dict(compiled.params), processors, order)
+
+    def _for(self, dialect: Dialect) -> "tuple[_Compiled, _Columns]":
+        if dialect.name not in self._compiled:
+            compiled = self._statement.compile(dialect=dialect)
+            columns = [
+                (column.name, column.type.dialect_impl(dialect).result_processor(dialect, None))
+                for column in self._statement.selected_columns
+            ]
+            self._compiled[dialect.name] = _compiled(compiled, dialect), columns
+        return self._compiled[dialect.name]
+
+
+def _compiled(compiled: Any, dialect: Dialect) -> "_Compiled":
+    processors = {
+        name: process
+        for name, parameter in compiled.binds.items()
+        if (process := parameter.type.dialect_impl(dialect).bind_processor(dialect)) is not None
+    }
+    order = itemgetter(*compiled.positiontup) if compiled.positiontup else None
+    return _Compiled(str(compiled), dict(compiled.params), processors, order)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from petri.errors import Conflict, InvalidField, NotFound, OverQuota
 from petri.ledger import events, expiry, pages, rows
 from petri.ledger.events import Happening
 from petri.ledger.pages import Page
-from petri.ledger.prepared import Prepared
+from petri.ledger.prepared import Prepared, PreparedRow
 from petri.ledger.tables import IS_LIVE, LIVE, labels, runs, sandboxes
 from petri.model import ENDED_BECAUSE, UNFINISHED, Event, Sandbox, State, after
 
@@ -35,7 +35,7 @@ class SandboxQuery:
 # ---------------------------------------------------------------------------------------------- asking
 
 _BY_ID = select(sandboxes).where(sandboxes.c.id == bindparam("id"))
-_THEIRS = _BY_ID.where(sandboxes.c.tenant == bindparam("tenant"))
+_THEIRS = PreparedRow(_BY_ID.where(sandboxes.c.tenant == bindparam("tenant")))
 """Somebody else's is not found the way one that never was is not found: the same steps, the same answer."""
 _BY_NAME = select(sandboxes).where(
     sandboxes.c.tenant == bindparam("tenant"), sandboxes.c.name == bindparam("name"), IS_LIVE
@@ -56,7 +56,7 @@ _LIVE_THEIRS = select(sandboxes.c.id, sandboxes.c.last_active_at).where(
 def find(connection: Connection, sandbox_id: str, tenant: str) -> Sandbox:
     """Return a sandbox in whatever state; another tenant's is as good as none."""
     wanted = rows.storable({"id": sandbox_id, "tenant": tenant})
-    row = connection.execute(_THEIRS, wanted).mappings().one_or_none()
+    row = _THEIRS.one(connection, wanted)
     if row is None:
         raise _no_such(sandbox_id)
     return rows.to_sandbox(row)

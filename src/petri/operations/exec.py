@@ -131,13 +131,16 @@ async def _run_and_record(host: Host, sandbox: Sandbox, live: LiveRun, decided: 
         if live.recorded.done():
             await _record(host, live, RunEvent.BROKE, Ending(failure=error.message))
         raise
+    # Both are on disk before anybody is told; neither need wait for the other.
+    _, run = await asyncio.gather(_keep(live), _record_outcome(host, sandbox, live, outcome))
+    return run
+
+
+async def _record_outcome(host: Host, sandbox: Sandbox, live: LiveRun, outcome: Outcome | None) -> Run:
     ended = outcome is not None and not outcome.cancelled
     event = RunEvent.ENDED if ended else live.cut_by
     tree, changes = await trees.after(host, sandbox) if outcome is not None else (None, None)
-    recording = _record(host, live, event, Ending(outcome, tree=tree, changes=changes))
-    # Both are on disk before anybody is told; neither need wait for the other.
-    run, _ = await asyncio.gather(recording, _keep(live))
-    return run
+    return await _record(host, live, event, Ending(outcome, tree=tree, changes=changes))
 
 
 async def _run(host: Host, sandbox: Sandbox, live: LiveRun, decided: Decided, turn: Turn) -> Outcome | None:
