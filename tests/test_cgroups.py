@@ -1,0 +1,133 @@
+"""What cgroups are told, on either version: with files that only look like them, and for real."""
+
+import os
+import textwrap
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from petri.launcher.cgroups import V1, V2
+from tests.calls import create, run
+from tests.conftest import Server
+
+GIB = 1 << 30
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="without root there may be no cgroups")
+
+
+def group(folder: Path, *names: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (folder / name).touch()
+    return folder
+
+
+def said(folder: Path, name: str) -> str:
+    return (folder / name).read_text()
+
+
+def test_v2_bounds_all_cells_together_and_lets_the_old_give_way(tmp_path: Path) -> None:
+    base = group(tmp_path / "petri", "memory.max", "memory.swap.max", "pids.max")
+    cell = group(base / "cell-1", "cpu.weight")
+    hierarchy = V2(str(base))
+
+    hierarchy.bound(GIB, 500)
+    hierarchy.give_way("cell-1")
+
+    assert (said(base, "memory.max"), said(base, "memory.swap.max")) == (str(GIB), "0")
+    assert said(base, "pids.max") == "500"
+    assert said(cell, "cpu.weight") == "12"
+
+
+def test_v1_bounds_all_cells_together_and_lets_the_old_give_way(tmp_path: Path) -> None:
+    memory = group(
+        tmp_path / "memory",
+        *("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.use_hierarchy"),
+    )
+    (memory / "memory.use_hierarchy").write_text("0\n")
+    pids, cpu = group(tmp_path / "pids", "pids.max"), tmp_path / "cpu"
+    cell = group(cpu / "cell-1", "cpu.shares")
+    hierarchy = V1({"memory": str(memory), "pids": str(pids), "cpu": str(cpu)})
+
+    hierarchy.bound(GIB, 500)
+    hierarchy.give_way("cell-1")
+
+    assert said(memory, "memory.limit_in_bytes") == said(memory, "memory.memsw.limit_in_bytes") == str(GIB)
+    assert said(memory, "memory.use_hierarchy").startswith("1")
+    assert said(pids, "pids.max") == "500"
+    assert said(cell, "cpu.shares") == "128"
+
+
+@needs_root
+def test_runs_that_are_each_within_their_limit_are_not_all_beyond_the_host_s(
+    new_server: Callable[..., Server],
+) -> None:
+    server = new_server(PETRI_TOTAL_MEMORY_BYTES=str(256 << 20))
+    take = textwrap.dedent("""
+        import time
+        held = bytearray(160 << 20)
+        time.sleep(5)
+    """)
+
+    def one(_: int) -> bool:
+        with server.client() as http:
+            limits = {"memory_bytes": 200 << 20}
+            told = run(http, create(http, limits=limits), code=take, language="python")
+            return bool(told["oom_killed"])
+
+    with ThreadPoolExecutor(3) as pool:
+        killed = list(pool.map(one, range(3)))
+
+    assert any(killed)
+    with server.client() as http:
+        assert run(http, create(http), command="echo fine")["stdout"] == "fine\n"
+
+
+@needs_root
+def test_all_runs_together_have_so_many_processes(new_server: Callable[..., Server]) -> None:
+    server = new_server(PETRI_TOTAL_PROCESSES="64")
+    bomb = textwrap.dedent("""
+        import os, time
+        made = 0
+        try:
+            while True:
+                if os.fork() == 0:
+                    time.sleep(3)
+                    os._exit(0)
+                made += 1
+        except OSError:
+            print(made)
+            time.sleep(2)
+    """)
+
+    def one(_: int) -> int:
+        with server.client() as http:
+            told = run(http, create(http), code=bomb, language="python")
+            return int(told["stdout"] or 0)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sum(pool.map(one, range(2))) < 64
+
+
+@needs_root
+def test_a_run_that_has_been_going_on_makes_way_for_a_new_one(new_server: Callable[..., Server]) -> None:
+    """Measured in shares and not in time: the old one was told, the young one was not."""
+    server = new_server()
+    bases = [Path(line) for line in _remembered(server) if "/cpu" in line]
+    if not bases:
+        pytest.skip("this host has cgroup v2, which the test above reads")
+    with server.client() as http, ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(run, http, create(http), command="sleep 3")
+        seen: set[str] = set()
+        while not waiting.done():
+            for path in bases[0].glob("cell-*/cpu.shares"):
+                with suppress(OSError):  # it is over
+                    seen.add(path.read_text().strip())
+
+    assert seen == {"1024", "128"}
+
+
+def _remembered(server: Server) -> list[str]:
+    return (server.home / "petri" / "engine" / "cgroups").read_text().split()
