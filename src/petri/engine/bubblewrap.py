@@ -27,6 +27,7 @@ from petri.engine.confine import (
     readable,
 )
 from petri.engine.process import Ending, Launcher
+from petri.engine.vigil import Vigil
 from petri.engine.wiring import Wiring
 from petri.errors import EngineFailed, PetriError, Unavailable
 from petri.model import Command, Limits, Outcome, Stream, Usage
@@ -72,6 +73,7 @@ class BubblewrapEngine:
         self._filter = b""
         self._masked = readable(path for path, _ in MASKED)
         self._layers: Sequence[Layer] = ()
+        self._vigil: Vigil
         self._launcher = Launcher(
             {
                 "tag": _tag(setup.home),
@@ -88,13 +90,14 @@ class BubblewrapEngine:
         launched = await self._launch()
         entered = await self._try() if program.on and filtered.on and launched.on else walls.not_tried()
         limited = walls.cgroups(self._launcher.hello, required=self._setup.require_cgroups)
+        self._vigil = Vigil(self._bwrap, self._rootfs, self._setup.home / "cgroups")
         self._layers = [program, launched, entered, filtered, limited, walls.own_uid()]
 
     async def stop(self) -> None:
         await self._launcher.stop()
 
     async def layers(self) -> Sequence[Layer]:
-        return self._layers
+        return self._vigil.look(self._layers)
 
     async def exec(self, place: Place, command: Command, output: Output, leash: Leash) -> Outcome:
         for layer in self._layers:

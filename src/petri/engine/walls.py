@@ -78,10 +78,16 @@ def not_tried() -> Layer:
 
 def no_namespaces(complaint: str) -> Layer:
     """A trial cell could not be made; say which switch of the kernel is to blame, if one is."""
+    tried = Layer("namespaces", False, f"a trial cell could not be made: {complaint.strip()[:200]}")
+    return forbidden_namespaces() or tried
+
+
+def forbidden_namespaces() -> Layer | None:
+    """Say which switch of the kernel forbids namespaces, if one does."""
     for path, bad, says, remedy in _SYSCTLS:
         if _reads(path) == bad:
             return Layer("namespaces", False, says, remedy=remedy)
-    return Layer("namespaces", False, f"a trial cell could not be made: {complaint.strip()[:200]}")
+    return None
 
 
 def seccomp() -> Layer:
