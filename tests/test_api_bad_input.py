@@ -205,6 +205,30 @@ def test_json_in_utf_16_is_refused_since_its_commas_could_hide(http: httpx.Clien
     assert "UTF-8" in refused(send(http, EXEC, sandbox, body), 400)["detail"]
 
 
+UNREAD = {
+    "nested too deeply": b'{"code": ' + b"[" * 100_000,
+    "no UTF-8 at byte 10": b'{"code": "\xff"}',
+    "too many digits": b'{"timeout_s": ' + b"9" * 10_000 + b"}",
+}
+
+
+@pytest.mark.parametrize(("why", "body"), UNREAD.items(), ids=UNREAD)
+def test_json_that_cannot_be_read_is_told_why(
+    http: httpx.Client, sandbox: str, why: str, body: bytes
+) -> None:
+    assert why in refused(send(http, EXEC, sandbox, body), 400)["detail"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("files.a", {"files": {"a": 1}}), ("command", {"command": [1]})]
+)
+def test_a_field_is_named_as_the_caller_named_it(http: httpx.Client, field: str, value: Any) -> None:
+    problem = refused(http.post("/v1/exec", json=value), 422)
+
+    assert problem["field"].startswith(field)
+    assert "function" not in json.dumps(problem)
+
+
 CREATE = "POST /v1/sandboxes"
 PATCH = "PATCH /v1/sandboxes/{id}"
 EXEC = "POST /v1/sandboxes/{id}/exec"

@@ -1,6 +1,7 @@
 """Turns: one at a time in a sandbox, in the order they came, and nobody is forgotten."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -164,3 +165,19 @@ async def test_a_place_given_back_goes_to_whoever_holds_less() -> None:
     assert desk.take("m1", modest).is_now
     with pytest.raises(Busy, match="kept for others"):
         desk.take("g3", greedy)
+
+
+async def test_whoever_is_turned_away_for_others_is_not_told_how_many_they_run() -> None:
+    said = []
+    for others in (2, 3):
+        desk = Desk(max_active=6, max_waiting=0)
+        greedy, modest = Share("greedy", is_alone=False), Share("modest", is_alone=False)
+        for number in range(2):
+            desk.take(f"g{number}", greedy)
+        for number in range(others):
+            desk.take(f"m{number}", replace(modest, tenant=f"m{number}"))
+        with pytest.raises(Busy) as caught:
+            desk.take("g2", greedy)
+        said.append(caught.value.message)
+
+    assert said[0] == said[1]

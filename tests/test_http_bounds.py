@@ -231,3 +231,21 @@ def test_half_a_word_costs_little_and_holds_up_nobody(server: Server, crowd: lis
         assert line.say(GET + b"\r\n").hear().status == 200
 
     assert all(line.say(GET[-3:] + b"\r\n").hear().status == 200 for line in crowd)
+
+
+def test_large_bodies_together_take_so_much_and_small_ones_are_still_taken(tmp_path: Path) -> None:
+    server = Server(tmp_path, {"PETRI_MAX_BODY_BYTES": str(MIB)}).start()
+    body = b'{"command": "true", "stdin": "' + b"x" * (MIB - 64)
+    head = b"POST /v1/exec HTTP/1.1\r\n" + HOST + b"Content-Length: %d\r\n\r\n" % MIB
+    try:
+        with server.client() as http, ExitStack() as held:
+            lines = [held.enter_context(dial(server)).say(head, body) for _ in range(20)]
+            answered, _, _ = select.select([line.socket for line in lines], [], [], 20)
+
+            refused = next(line for line in lines if line.socket in answered).hear()
+            assert "16777216 bytes" in refused.problem(429, "busy")["detail"]
+            assert http.post("/v1/sandboxes", json={}).status_code == 201
+            held.close()
+            eventually(lambda: http.post("/v1/exec", content=body + b'"}').status_code == 200)
+    finally:
+        assert server.stop() == 0, server.log()

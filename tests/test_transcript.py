@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,17 @@ def written(kept: Transcripts, *said: tuple[Stream, bytes]) -> Transcript:
         transcript(stream, content)
     transcript.close()
     return transcript
+
+
+def test_nobody_else_may_enter_the_folders_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        Transcripts(tmp_path / "runs", kept_bytes=1000)
+    finally:
+        os.umask(before)
+
+    assert stat.S_IMODE((tmp_path / "runs").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "runs/a").stat().st_mode) == 0o700
 
 
 def test_output_is_replayed_in_the_order_it_came(kept: Transcripts) -> None:

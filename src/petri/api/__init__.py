@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from petri import __version__
 from petri.api import docs, exec, files, keys, problems, runs, sandboxes, service, tenants, unbuilt
+from petri.api.bodies import BODIES_AT_ONCE, BodyRoom
 from petri.api.guard import Guard, scope_for
 from petri.api.head import HeadAsGet
 from petri.operations import Host
@@ -28,6 +29,7 @@ def build(host: Host, *, max_body_bytes: int) -> FastAPI:
     )
     app.state.host = host
     app.state.max_body_bytes = max_body_bytes
+    app.state.body_room = BodyRoom(BODIES_AT_ONCE * max_body_bytes)
     # Tried in this order at each request: what is asked most comes first.
     for room in (exec, files, sandboxes, runs, keys, tenants, service, unbuilt, docs):
         app.include_router(room.router)

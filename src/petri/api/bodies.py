@@ -5,13 +5,17 @@ from is kept out by `guard.py` instead.
 """
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from petri.errors import Invalid, TooLarge
+from petri.errors import Busy, Invalid, TooLarge
 
+BODIES_AT_ONCE = 16
+"""Of the largest size, or more that are smaller."""
+_SMALL_BYTES = 65_536
 _MOST_COMMAS = 30_000
 """Between the values of a body: 10,000 files, twice 8,000 arguments and 512 variables are fewer."""
 _TO_COMMA = re.compile(rb'(?:[^,"]++|"[^"\\]*+(?:\\.[^"\\]*+)*+"?){0,9999}+,', re.DOTALL)
@@ -30,10 +34,12 @@ class JsonRoute(APIRoute):
             if self.body_field is None:
                 return await handle(request)
             limit: int = request.app.state.max_body_bytes
-            body = await read_body(request, limit)
-            _refuse_crowded(body)
-            scope = {**request.scope, "headers": _as_json(request.scope["headers"])}
-            return await handle(_Read(scope, body or b"{}"))
+            room: BodyRoom = request.app.state.body_room
+            with room.stay() as grow:
+                body = await read_body(request, limit, grow)
+                _refuse_crowded(body)
+                scope = {**request.scope, "headers": _as_json(request.scope["headers"])}
+                return await handle(_Read(scope, body or b"{}"))
 
         return handle_json
 
@@ -46,8 +52,40 @@ class _Read(Request):
         self._body = body
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """Return the whole body, or raise `TooLarge` as soon as it is more than `limit`."""
+class BodyRoom:
+    """The memory that all bodies together may take: with one for each connection they would take it all."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._held_bytes = 0
+
+    @contextmanager
+    def stay(self) -> Generator[Callable[[int], None]]:
+        """Yield what is told how large a body has become, which raises `Busy` if that is too much for all.
+
+        The small ones do not count: nobody is turned away for the large bodies of others.
+        """
+        ours = 0
+
+        def grow(size: int) -> None:
+            nonlocal ours
+            more = max(0, size - _SMALL_BYTES) - ours
+            if self._held_bytes + more > self._most_bytes:
+                raise Busy(
+                    f"the bodies of other requests take most of the {self._most_bytes} bytes they may; "
+                    "try again shortly, or upload files by /files"
+                )
+            ours += more
+            self._held_bytes += more
+
+        try:
+            yield grow
+        finally:
+            self._held_bytes -= ours
+
+
+async def read_body(request: Request, limit: int, grow: Callable[[int], None]) -> bytes:
+    """Return the whole body, or raise `TooLarge` once it is more than `limit`. `grow` is told its size."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise _too_large(limit)
@@ -56,6 +94,7 @@ async def read_body(request: Request, limit: int) -> bytes:
         body += chunk
         if len(body) > limit:
             raise _too_large(limit)
+        grow(len(body))
     return bytes(body)
 
 

@@ -155,7 +155,17 @@ async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
         allowed = ", ".join(_methods(request))
         detail = f"this address takes {allowed}, not {request.method[:20]!r}"
         return _problem(405, "method_not_allowed", detail, None, {"Allow": allowed})
-    return _problem(error.status_code, "invalid_request", str(error.detail), None, error.headers)
+    detail = str(error.detail) if error.__cause__ is None else _unread(error.__cause__)
+    return _problem(error.status_code, "invalid_request", detail, None, error.headers)
+
+
+def _unread(why: BaseException) -> str:
+    """Return why a body could not be parsed, where FastAPI only says that it could not."""
+    if isinstance(why, RecursionError):
+        return "the body is not JSON that can be read: it is nested too deeply"
+    if isinstance(why, UnicodeDecodeError):
+        return f"the body is not JSON: it is no UTF-8 at byte {why.start}"
+    return "the body is not JSON that can be read: a number in it has too many digits"
 
 
 def _methods(request: Request) -> list[str]:
@@ -188,4 +198,4 @@ async def _on_bug(request: Request, error: Exception) -> JSONResponse:
 def _field(place: tuple[Any, ...]) -> str:
     """Return where in the request something is wrong, without the part FastAPI calls it by."""
     parts = [str(part) for part in place if part not in ("body", "query", "path", "header")]
-    return ".".join(parts)
+    return ".".join(part for part in parts if not part.startswith("function-after["))  # pydantic's own name

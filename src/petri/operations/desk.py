@@ -86,8 +86,9 @@ class Desk:
             )
         if held and not share.is_alone and held >= free:
             raise Busy(
-                f"tenant {share.tenant} runs something in {held} sandboxes, and the {free} more that may be "
-                "active here (PETRI_MAX_RUNS) are kept for others; try again when one of them has ended"
+                # Not how many: what is missing of PETRI_MAX_RUNS then would be what others run.
+                f"tenant {share.tenant} runs something in {held} sandboxes, and those that may be active "
+                "besides (PETRI_MAX_RUNS) are kept for others; try again when one of them has ended"
             )
 
     def _refuse_long_line(self, line: deque[asyncio.Future[None]]) -> None:

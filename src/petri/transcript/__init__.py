@@ -35,8 +35,9 @@ class Transcripts:
     def __init__(self, root: Path, kept_bytes: int) -> None:
         self._root = root
         self._kept_bytes = kept_bytes
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)  # by itself: `parents` would go by the umask
         for letter in _LETTERS:
-            (root / letter).mkdir(mode=0o700, parents=True, exist_ok=True)
+            (root / letter).mkdir(mode=0o700, exist_ok=True)
         sync_folder(root)
 
     def begin(self, run_id: str, kept_bytes: int | None = None) -> Transcript:
