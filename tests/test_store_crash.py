@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -164,6 +165,58 @@ def test_a_batch_that_is_not_whole_does_not_cost_the_one_behind_it(root: Path) -
 
     assert store.has("acme", [first, second]) == {second}
     assert read(store, second) == noise(MIB, 1)
+    store.close()
+
+
+def syncs(action: Callable[[], object]) -> list[str]:
+    """Do `action` and return which calls it made to have something on the disk."""
+    made: list[str] = []
+
+    def profile(_: FrameType, event: str, called: Any) -> None:
+        if event == "c_call" and called in (os.fsync, os.fdatasync):
+            made.append(called.__name__)
+
+    sys.setprofile(profile)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return made
+
+
+def test_a_commit_is_one_sync_and_a_new_pack_one_more_for_its_name(root: Path) -> None:
+    store = Store(root)
+    put(store, b"so that the tenant has a folder")
+    store.gc("acme", [], 0)  # and its pack is set aside
+
+    assert syncs(lambda: put(store, b"in a new pack", noise(10_000))) == ["fsync", "fdatasync"]
+    assert syncs(lambda: put(store, b"in the same", noise(10_000, 1))) == ["fdatasync"]
+    assert syncs(lambda: put(store, b"in the same")) == []  # nothing new, and what is there is on the disk
+    store.close()
+
+
+def test_a_start_does_not_count_on_what_may_be_in_memory_alone(root: Path) -> None:
+    store = Store(root)
+    put(store, b"content")
+    store.close()
+    store = Store(root)
+
+    assert syncs(lambda: store.has("acme", [])) == ["fdatasync"]
+    assert syncs(lambda: put(store, b"content")) == []
+    store.close()
+
+
+def test_committers_who_wait_share_a_sync(root: Path) -> None:
+    """While one syncs the others write; whoever comes next syncs for all."""
+    store = Store(root)
+    put(store, b"first")
+    with ExitStack() as stack:
+        sessions = [stack.enter_context(store.write("acme")) for _ in range(5)]
+        for number, session in enumerate(sessions):
+            session.put_blob(noise(MIB, number))  # written, not synced
+
+        made = [sync for session in sessions for sync in syncs(session.commit)]
+    assert made == ["fdatasync"]
     store.close()
 
 

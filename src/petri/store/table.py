@@ -70,7 +70,9 @@ class Table:
     def _at(self, digest: bytes) -> tuple[bytearray, int]:
         bucket = self._buckets[digest[0] << 6 | digest[1] >> 2]
         at = bucket.find(digest)
-        return bucket, at if at % ENTRY.size == 0 else -1
+        while at >= 0 and at % ENTRY.size:  # across two entries: chosen bytes, no digest that anybody has met
+            at = bucket.find(digest, at + 1)
+        return bucket, at
 
     def find(self, digest: bytes) -> Place | None:
         """Return where an object is."""
