@@ -218,7 +218,7 @@ def test_far_over_its_share_nothing_is_run_until_files_are_deleted(
         return http.post(f"/v1/sandboxes/{small}/exec", json={"command": "true"})
 
     # What others delete on this disk at the same time may hide what was just made, but only once.
-    eventually(lambda: ask().status_code == 507)
+    eventually(lambda: ask().status_code == 507, within_s=60)
     problem = refused(ask(), 507)
 
     assert (problem["code"], problem["field"]) == ("storage_full", "limits.inodes")
