@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from petri.engine import Layer
+from petri.engine import Layer, walls
 from petri.engine.rootfs import PROGRAMS
 from petri.engine.vigil import Vigil
 from tests.calls import ask, create, refused, sh
@@ -34,6 +34,15 @@ def host(tmp_path: Path) -> Path:
 
 def vigil(host: Path) -> Vigil:
     return Vigil(str(host / "bwrap"), host / "rootfs", host / "cgroups")
+
+
+def test_no_path_of_the_host_is_told_with_a_complaint() -> None:
+    told = walls.no_namespaces(
+        "bwrap: Can't bind mount /root/.petri/engine/rootfs/etc on /newroot/etc: No such file"
+    )
+
+    assert "/root" not in told.says
+    assert "bind mount …/etc" in told.says
 
 
 def test_what_stands_is_left_as_it_is(host: Path) -> None:

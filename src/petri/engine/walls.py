@@ -1,6 +1,7 @@
 """What `petri doctor` and `/health` say of each layer: what it keeps out, why it is off, what mends it."""
 
 import os
+import re
 from pathlib import Path
 
 from petri.engine import Layer
@@ -8,6 +9,8 @@ from petri.engine.process import Hello
 from petri.errors import PetriError
 
 _TRIAL_UID = 65534
+_FOLDERS = re.compile(r"/(?:[^\s:'\"/]+/)+")
+"""What bwrap says of a path on this host; `/health` answers anybody, and the last part will do."""
 _SYSCTLS = (
     (
         "/proc/sys/user/max_user_namespaces",
@@ -78,8 +81,8 @@ def not_tried() -> Layer:
 
 def no_namespaces(complaint: str) -> Layer:
     """A trial cell could not be made; say which switch of the kernel is to blame, if one is."""
-    tried = Layer("namespaces", False, f"a trial cell could not be made: {complaint.strip()[:200]}")
-    return forbidden_namespaces() or tried
+    said = _FOLDERS.sub("…/", complaint.strip())[:200]
+    return forbidden_namespaces() or Layer("namespaces", False, f"a trial cell could not be made: {said}")
 
 
 def forbidden_namespaces() -> Layer | None:
