@@ -5,6 +5,7 @@ import os
 import signal
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from petri.engine import Place
 from petri.engine.confine import Walls, confine
 from petri.errors import EngineFailed
+from tests.calls import eventually
 from tests.test_engine_contract import LIMITS, OWNER, Bench, bench
 
 __all__ = ["bench"]
@@ -249,6 +251,40 @@ async def test_a_launcher_that_is_stuck_holds_nobody_for_ever(bench: Bench) -> N
     assert (await bench.run(("/bin/true",))).exit_code == 0
 
 
+@pytest.fixture
+def freezer() -> Iterator[Path]:
+    """A group of cgroup v1 whose processes can be frozen, and then do not even die of SIGKILL."""
+    if os.geteuid() != 0 or not Path("/sys/fs/cgroup/freezer").is_dir():
+        pytest.skip("only root may freeze processes, and only by cgroup v1")
+    group = Path(f"/sys/fs/cgroup/freezer/petri-test-{os.getpid()}")
+    group.mkdir()
+    yield group
+    (group / "freezer.state").write_text("THAWED")
+    eventually(lambda: (group / "tasks").read_text() == "")
+    group.rmdir()
+
+
+async def test_a_cell_that_takes_long_to_die_costs_no_other_its_life(
+    bench: Bench, freezer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launcher goes on killing it, and says that it lives when it is asked."""
+    monkeypatch.setattr("petri.engine.process._ANSWER_S", 0.5)
+    async with asyncio.TaskGroup() as both:
+        stuck = both.create_task(bench.run(("/bin/sleep", "60"), timeout_s=2))
+        while "/bin/sleep\x0060\0" not in processes_in(bench):  # noqa: ASYNC110 - it is another process
+            await asyncio.sleep(0.01)
+        for pid in command_lines(bench):
+            (freezer / "tasks").write_text(str(pid))
+        (freezer / "freezer.state").write_text("FROZEN")
+
+        outcome = await bench.run(("/bin/sh", "-c", "sleep 4; exit 3"))
+
+        assert outcome.exit_code == 3
+        assert not stuck.done()
+        (freezer / "freezer.state").write_text("THAWED")
+        assert (await stuck).timed_out
+
+
 async def test_usage_is_what_the_command_used(bench: Bench) -> None:
     outcome = await bench.run(
         python("""
@@ -287,13 +323,18 @@ def launcher_of_this_process() -> int:
 
 def processes_in(bench: Bench) -> list[str]:
     """Return the command lines of every process whose `/workspace` is the bench's."""
+    return list(command_lines(bench).values())
+
+
+def command_lines(bench: Bench) -> dict[int, str]:
+    """Return the same by process id."""
     ours = bench.place.folder.stat()
-    found = []
+    found = {}
     for entry in Path("/proc").iterdir():
         try:
             theirs = (entry / "root/workspace").stat()
             if entry.name.isdecimal() and (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino):
-                found.append((entry / "cmdline").read_bytes().decode(errors="replace"))
+                found[int(entry.name)] = (entry / "cmdline").read_bytes().decode(errors="replace")
         except OSError:
             continue
     return found

@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,8 @@ _COMPILE_S = 60
 _COUNT_S = 120
 _AGAIN_S = 0.05
 _ANSWER_S = 15
-"""A killed cell is gone within milliseconds; a launcher that says nothing for so long is stuck."""
+"""A killed cell is gone within milliseconds, and a launcher that is asked answers at once; one that says
+nothing for so long is stuck."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,7 @@ class Launcher:
         self._channel: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = asyncio.Lock()
+        self._heard_at = 0.0
         self.hello = Hello(None, "the launcher has not started", None)
 
     async def start(self) -> None:
@@ -104,29 +107,46 @@ class Launcher:
         self._tell("age", number)
 
     def _tell(self, what: str, number: int) -> None:
-        if self._channel is not None and number in self._endings:
+        if number in self._endings and not self._send({"do": what, "id": number}):
+            asyncio.get_running_loop().call_later(_AGAIN_S, self._tell, what, number)
+
+    def _send(self, order: dict[str, Any]) -> bool:
+        """Send a short order; False if there is no room for it now. A launcher that is gone needs none."""
+        if self._channel is not None:
             try:
-                protocol.send(self._channel, {"do": what, "id": number}, (), socket.MSG_DONTWAIT)
+                protocol.send(self._channel, order, (), socket.MSG_DONTWAIT)
             except BlockingIOError:
-                asyncio.get_running_loop().call_later(_AGAIN_S, self._tell, what, number)
+                return False
             except OSError as error:
                 self._lost(str(error))
+        return True
 
     async def see_ended(self, number: int, ending: asyncio.Future[Ending]) -> None:
         """Kill a cell and wait until it is gone. A launcher that does not answer is itself ended.
 
-        The next one then ends whatever it left: nobody waits for ever, and nothing is left behind.
+        The next one then ends whatever it left: nobody waits for ever, and nothing is left behind. One that
+        answers is left alone: it has other cells, and goes on killing this one.
         """
         self.kill(number)
-        hopeless = asyncio.get_running_loop().call_later(_ANSWER_S, self._give_up)
-        try:
-            await settled(ending)
-        finally:
-            hopeless.cancel()
+        self._doubt(ending, asked_at=self._ask())
+        await settled(ending)
 
-    def _give_up(self) -> None:
-        if self._process is not None:
-            self._process.kill()
+    def _ask(self) -> float:
+        """Ask the launcher whether it lives; return when. Whatever it says is an answer."""
+        self._send({"do": "ask"})
+        return time.monotonic()
+
+    def _doubt(self, ending: asyncio.Future[Ending], asked_at: float) -> None:
+        """Look after a while whether a launcher that was asked has answered, for as long as that matters."""
+
+        def look() -> None:
+            if self._heard_at < asked_at and self._process is not None:
+                self._process.kill()
+            else:
+                self._doubt(ending, asked_at=self._ask())
+
+        looking = asyncio.get_running_loop().call_later(_ANSWER_S, look)
+        ending.add_done_callback(lambda _: looking.cancel())
 
     async def stop(self) -> None:
         """Close the line: the launcher ends every cell and then itself. Returns when it is gone."""
@@ -178,6 +198,7 @@ class Launcher:
         except OSError as error:
             self._lost(str(error))
             return
+        self._heard_at = time.monotonic()
         if received is None:
             self._lost("it ended")
         else:

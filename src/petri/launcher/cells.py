@@ -11,6 +11,7 @@ import re
 import resource
 import signal
 import sys
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,8 @@ _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 """All a bubblewrap gets: its own environment can be read from inside the cell."""
 _BORN = "b"
 _PID_BYTES = 4
+_REMOVED_S = 1.0
+"""How long the end of a cell may wait for its empty group to be removed; milliseconds are usual."""
 
 
 @dataclass
@@ -37,6 +40,10 @@ class Cell:
     wait_status: int | None = None
     used: resource.struct_rusage | None = None
     doomed: bool = False
+    spent: Spent | None = None
+    """Known once it is empty."""
+    told_by: float = 0.0
+    """When its end is told though its group cannot be removed."""
 
 
 class Cells:
@@ -47,6 +54,8 @@ class Cells:
         """The program that becomes bubblewrap; see `cell/gate.c`."""
         self._hierarchy = hierarchy
         self._living: dict[int, Cell] = {}
+        self._left: set[str] = set()
+        """Groups that are empty and could not be removed."""
 
     def __len__(self) -> int:
         return len(self._living)
@@ -146,6 +155,12 @@ class Cells:
         """Say whether some cell is on its way out, so that it is worth looking again soon."""
         return any(cell.doomed or cell.wait_status is not None for cell in self._living.values())
 
+    def clear(self) -> bool:
+        """Try again to remove what could not be; say whether nothing of the kind is left."""
+        for group in list(self._left):
+            self._discard(group)
+        return not self._left
+
     def _strike(self, cell: Cell) -> None:
         if self._hierarchy is not None and cell.group is not None:
             self._hierarchy.kill(cell.group)
@@ -179,7 +194,7 @@ class Cells:
             return False
         if self._hierarchy is not None and cell.group is not None:
             if self._hierarchy.is_empty(cell.group):
-                return True
+                return self._is_removed(cell, cell.group)
             self._hierarchy.kill(cell.group)
             return False
         # With no cgroup: bubblewrap may have been killed during set-up with its child left behind.
@@ -188,11 +203,18 @@ class Cells:
             return False
         return True
 
+    def _is_removed(self, cell: Cell, group: str) -> bool:
+        """Say whether an empty group is gone, or has had its time: the kernel may need a moment or more."""
+        if cell.spent is None:
+            cell.spent = self._spent(cell)
+            cell.told_by = time.monotonic() + _REMOVED_S
+        self._discard(group)
+        return group not in self._left or time.monotonic() > cell.told_by
+
     def _close(self, cell: Cell) -> dict[str, Any]:
         del self._living[cell.id]
         os.close(cell.status_fd)
-        spent = self._spent(cell)
-        self._discard(cell.group)
+        spent = cell.spent or self._spent(cell)
         return {
             "says": "ended",
             "id": cell.id,
@@ -224,7 +246,10 @@ class Cells:
 
     def _discard(self, group: str | None) -> None:
         if self._hierarchy is not None and group is not None:
-            self._hierarchy.remove(group)
+            if self._hierarchy.remove(group):
+                self._left.discard(group)
+            else:
+                self._left.add(group)
 
 
 def _told(hearing: int) -> int:

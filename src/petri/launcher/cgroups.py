@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 NEEDED = ("cpu", "memory", "pids")
+_LEAF = "petri-server"
 _PERIOD_US = 100_000
 _READ_BYTES = 65_536
 _SMALLEST_QUOTA_US = 1_000
@@ -76,8 +77,8 @@ class Hierarchy(Protocol):
     def spent(self, name: str) -> Spent:
         """Return what the group used so far."""
 
-    def remove(self, name: str) -> None:
-        """Remove the empty group. Removing twice is fine."""
+    def remove(self, name: str) -> bool:
+        """Remove the empty group; say whether it is gone. Removing twice is fine."""
 
 
 class Unusable(Exception):
@@ -200,9 +201,8 @@ class V1:
             oom_killed=_value(f"{memory}/memory.oom_control", "oom_kill") > 0,
         )
 
-    def remove(self, name: str) -> None:
-        for folder in self._distinct:
-            _rmdir(f"{folder}/{name}")
+    def remove(self, name: str) -> bool:
+        return all([_rmdir(f"{folder}/{name}") for folder in self._distinct])
 
 
 class V2:
@@ -221,7 +221,8 @@ class V2:
         A group with processes of its own cannot hand controllers down, except the topmost. Whoever may
         not use the top has been given a group (`Delegate=yes`): we step into a leaf of it first.
         """
-        parent = mount if os.geteuid() == 0 else f"{mount}{own.rstrip('/')}"
+        # A launcher that is started anew is in the leaf its predecessor stepped into: never one deeper.
+        parent = mount if os.geteuid() == 0 else f"{mount}{own.removesuffix(f'/{_LEAF}').rstrip('/')}"
         try:
             if not _hands_down(parent):
                 _step_aside(parent)
@@ -279,8 +280,8 @@ class V2:
             oom_killed=_value(f"{group}/memory.events", "oom_kill") > 0,
         )
 
-    def remove(self, name: str) -> None:
-        _rmdir(f"{self._base}/{name}")
+    def remove(self, name: str) -> bool:
+        return _rmdir(f"{self._base}/{name}")
 
 
 def _mounts() -> dict[str, str]:
@@ -322,9 +323,10 @@ def _hands_down(group: str) -> bool:
 def _step_aside(parent: str) -> None:
     """Move everybody in `parent` into a leaf of it; only where the group is ours to divide."""
     if os.path.exists(f"{parent}/cgroup.type"):  # the topmost group has no type and needs none of this
-        _mkdir(f"{parent}/petri-server")
+        _mkdir(f"{parent}/{_LEAF}")
         for pid in _pids(parent):
-            _write(f"{parent}/petri-server/cgroup.procs", pid)
+            with contextlib.suppress(ProcessLookupError):  # it has ended since
+                _write(f"{parent}/{_LEAF}/cgroup.procs", pid)
 
 
 def _quota_us(cpus: float) -> int:

@@ -18,7 +18,11 @@ from petri.launcher.cells import Cells
 _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
 _LOOK_AGAIN_MS = 2
 """A killed process is gone within a millisecond or two; nothing tells us, so we look."""
+_CLEAR_MS = 1000
+"""How often is tried to remove a group that could not be."""
 _LAST_WORDS_S = 10
+_STUCK_S = 3
+"""How long a launcher that was killed may hold on to its lock."""
 _LOW_NUMBERS = 32
 _PID_WIDTH = 12
 _NAME = "petri-launcher"
@@ -73,18 +77,23 @@ def _keep_low_numbers_free() -> None:
 def _await_predecessor(path: str) -> None:
     """Wait until the launcher of an earlier life has ended its cells; the lock is ours until we end too."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + _LAST_WORDS_S
+    if not _locked(lock, _LAST_WORDS_S):
+        _end_stuck(int(os.pread(lock, _PID_WIDTH, 0) or 0))
+        if not _locked(lock, _STUCK_S):
+            sys.exit(f"{_NAME}: another one holds {path} and cannot be ended; it may still have cells")
+    os.pwrite(lock, str(os.getpid()).ljust(_PID_WIDTH).encode(), 0)
+
+
+def _locked(lock: int, within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             time.sleep(_LOOK_AGAIN_MS / 1000)
         else:
-            os.pwrite(lock, str(os.getpid()).ljust(_PID_WIDTH).encode(), 0)
-            return
-    _end_stuck(int(os.pread(lock, _PID_WIDTH, 0) or 0))
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    os.pwrite(lock, str(os.getpid()).ljust(_PID_WIDTH).encode(), 0)
+            return True
+    return False
 
 
 def _end_stuck(pid: int) -> None:
@@ -119,7 +128,8 @@ def _serve(channel: socket.socket, wake: int, cells: Cells) -> None:
     poll.register(channel, select.POLLIN)
     poll.register(wake, select.POLLIN)
     while True:
-        for descriptor, _ in poll.poll(_LOOK_AGAIN_MS if cells.waiting() else None):
+        calm_ms = None if cells.clear() else _CLEAR_MS
+        for descriptor, _ in poll.poll(_LOOK_AGAIN_MS if cells.waiting() else calm_ms):
             if descriptor == wake:
                 os.read(wake, 4096)
             elif not _obey(channel, cells):
@@ -135,6 +145,9 @@ def _obey(channel: socket.socket, cells: Cells) -> bool:
         received = protocol.receive(channel)
     except ConnectionError:
         return False
+    except protocol.Torn as torn:
+        protocol.send(channel, {"says": "failed", "id": torn.message.get("id"), "why": str(torn)})
+        return True
     if received is None:
         return False
     order, descriptors = received
@@ -143,6 +156,8 @@ def _obey(channel: socket.socket, cells: Cells) -> bool:
             cells.kill(order["id"])
         elif order["do"] == "age":
             cells.age(order["id"])
+        elif order["do"] == "ask":
+            protocol.send(channel, {"says": "alive", "id": None})
         else:
             cells.spawn(order, descriptors)
     except OSError as error:

@@ -5,9 +5,11 @@ A message larger than one packet travels in a memfd, so that a long command line
     server → launcher   {"do": "spawn", "id", "argv", "targets", "uid", "limits", "rlimits"} + descriptors
                         {"do": "kill", "id"}
                         {"do": "age", "id"}
+                        {"do": "ask"}
     launcher → server   {"says": "ready", "cgroups", "missing", "view"}
                         {"says": "ended", "id", "status", "cpu_ms", "peak_memory_bytes", "oom_killed"}
                         {"says": "failed", "id", "why"}
+                        {"says": "alive"}
 """
 
 import array
@@ -20,7 +22,16 @@ _PACKET_BYTES = 4_096
 """Small, so that hundreds of orders fit into the socket; a longer one travels in a memfd."""
 _MOST_DESCRIPTORS = 16
 _FRAME = b"\0"
-"""A packet of this one byte says that the message is in the first descriptor."""
+"""A packet that begins with this byte says that the message is in the first descriptor; behind it, its id."""
+
+
+class Torn(OSError):
+    """A message whose descriptors were lost on the way: whoever receives has too many open files."""
+
+    def __init__(self, message: dict[str, Any]) -> None:
+        super().__init__("descriptors were lost on the way: too many files are open")
+        self.message = message
+        """What is known of it: its id."""
 
 
 def send(
@@ -35,25 +46,34 @@ def send(
     try:
         with os.fdopen(os.dup(held), "wb") as out:
             out.write(packet)
-        _send_packet(channel, _FRAME, (held, *descriptors), flags)
+        known = json.dumps({"id": message.get("id")}).encode()
+        _send_packet(channel, _FRAME + known, (held, *descriptors), flags)
     finally:
         os.close(held)
 
 
 def receive(channel: socket.socket, flags: int = 0) -> tuple[dict[str, Any], tuple[int, ...]] | None:
-    """Return the next message and its descriptors, now ours; None when the other side is gone."""
+    """Return the next message and its descriptors, now ours; None when the other side is gone.
+
+    `Torn` if the message came without them; then none is left open.
+    """
     room = socket.CMSG_SPACE(_MOST_DESCRIPTORS * array.array("i").itemsize)
-    packet, extras, _, _ = channel.recvmsg(_PACKET_BYTES, room, socket.MSG_CMSG_CLOEXEC | flags)
+    packet, extras, how, _ = channel.recvmsg(_PACKET_BYTES, room, socket.MSG_CMSG_CLOEXEC | flags)
     descriptors = _descriptors(extras)
     if not packet:
         return None
-    if packet == _FRAME:
+    is_framed = packet.startswith(_FRAME)
+    message: dict[str, Any] = json.loads(packet[is_framed:] or "{}")
+    if how & socket.MSG_CTRUNC or (is_framed and not descriptors):
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise Torn(message)
+    if is_framed:
         held, *rest = descriptors
         with os.fdopen(held, "rb") as source:
             source.seek(0)
-            packet = source.read()
+            message = json.loads(source.read())
         descriptors = tuple(rest)
-    message: dict[str, Any] = json.loads(packet)
     return message, descriptors
 
 
