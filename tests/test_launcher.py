@@ -55,6 +55,7 @@ class Launcher:
             "tag": f"petri-test-{os.getpid()}-{memory.parent.name}",
             "memory": str(memory),
             "private_view": False,
+            "total": {"memory_bytes": 1 << 40, "processes": 1 << 15},
             "folders": {"rootfs": str(root)},
         }
         protocol.send(self.line, settings)
