@@ -6,8 +6,10 @@ BIN := .venv/bin
 serve: .venv/ready
 	@exec $(BIN)/petri serve
 
+# What takes long or is timed has the machine to itself; the rest shares it.
 test: .venv/ready-dev
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n auto -m "not slow"
+	$(BIN)/pytest -q -m slow
 
 check: .venv/ready-dev
 	$(BIN)/ruff format --check .
