@@ -378,3 +378,20 @@ def test_a_sandbox_that_has_ended_has_no_name(petri: Petri, client: Client) -> N
     assert petri("show", "cli-gone").returncode == 125
     with pytest.raises(NotFound):
         client.sandbox("cli-gone")
+
+
+def test_a_run_that_fills_its_disk_is_told_of_in_words(petri: Petri) -> None:
+    box = ok(petri("create", "--disk", "16m", "--files", "600", "--tmp", "8m", "--open-files", "64")).decode()
+    flood = "n=0; while :; do n=$((n+1)); : > f$n; done"
+
+    ended = petri("exec", box.strip(), "--", "bash", "-c", flood)
+    shown = ok(petri("show", box.strip())).decode()
+    huge = petri("exec", box.strip(), "--", "truncate", "--size", "1T", "f1")
+
+    assert ended.returncode == 137
+    assert b"petri: the run has filled its disk: the workspace holds more than it may" in ended.stderr
+    assert " of 16.0 MiB and 600 files" in shown
+    assert "64 open files, 8.0 MiB of /tmp" in shown
+    assert huge.returncode == 128 + 25
+    assert b"larger than all the disk space it may have" in huge.stderr
+    ok(petri("rm", box.strip()))

@@ -14,7 +14,7 @@ from threading import Thread
 import pytest
 
 from petri import AsyncClient, Client
-from petri.errors import Conflict, Invalid, InvalidField, NotFound, PreconditionFailed
+from petri.errors import Conflict, Invalid, InvalidField, NotFound, PreconditionFailed, StorageFull
 from petri.sdk import Done, Event, Output, Started
 from tests.conftest import Server
 
@@ -351,3 +351,26 @@ class CutLine:
             sink.sendall(piece)
             left -= len(piece) if source is far else 0
         self.cuts += 1
+
+
+def test_limits_are_named_for_a_sandbox_and_tightened_for_a_run(client: Client) -> None:
+    box = client.create(limits={"disk_bytes": 16 << 20, "inodes": 600, "open_files": 100})
+    try:
+        answer = client.exec(box.id, command="ulimit -n", limits={"open_files": 64})
+        full = client.exec(box.id, command="for n in $(seq 900); do : > f$n; done", timeout_s=30)
+        run = client.run(full.run_id)
+        used = client.sandbox(box.id).usage
+
+        assert answer.stdout == "64\n"
+        assert (full.disk_full, run.disk_full) == (True, True)
+        assert full.remark is not None
+        assert "limits.inodes" in full.remark
+        assert run.limits is not None
+        assert run.limits.inodes == 600
+        assert used is not None
+        assert used.inodes > 600
+        with pytest.raises(StorageFull) as refused:
+            client.upload(box.id, {"one": "more"})
+        assert refused.value.field == "limits.inodes"
+    finally:
+        client.delete(box.id)

@@ -8,10 +8,13 @@ import pytest
 
 from petri.engine.process import count
 from petri.model import Limits, Outcome, Usage
+from petri.operations.command import Ask
+from petri.operations.exec import begin, outcome_of
 from petri.operations.shares import Shares, hopeless, share_of
 from petri.operations.watch import Watch
 from petri.tally import Tally, tally
 from petri.workspace import Bounds, Space, Weight, Workspaces
+from tests.hosts import CALLER, new_sandbox, open_host
 
 SANDBOX, OTHER = "sb-one", "sb-two"
 MIB = 1 << 20
@@ -203,3 +206,17 @@ async def test_what_came_while_it_was_counted_is_not_lost(scene: Scene) -> None:
 async def test_far_over_is_its_share_twice_and_never_less_than_a_gibibyte_more() -> None:
     assert hopeless(Weight(16 * MIB, 100)) == Weight(16 * MIB + (1 << 30), 20_100)
     assert hopeless(Weight(4 << 30, 200_000)) == Weight(8 << 30, 400_000)
+
+
+async def test_whatever_the_engine_a_run_that_fills_its_disk_is_ended_and_on_record(tmp_path: Path) -> None:
+    async with open_host(tmp_path) as host, asyncio.timeout(30):
+        sandbox = await new_sandbox(host, limits={"disk_bytes": MIB})
+        live = await begin(host, CALLER, sandbox.id, Ask(command=["fake", "sleep", "60"]))
+        for number in range(40):
+            (host.workspaces.folder(sandbox.id) / str(number)).write_bytes(bytes(MIB))
+        run = await outcome_of(live)
+
+        assert run.state == "done"
+        assert run.outcome is not None
+        assert (run.outcome.signal, run.outcome.disk_full, run.outcome.cancelled) == (9, True, False)
+        assert (await host.ledger.run(run.id, run.tenant)).outcome == run.outcome
