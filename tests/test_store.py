@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from petri.errors import Conflict, Invalid, NotFound, Unavailable
-from petri.store import Store
+from petri.store import Store, Writing
 from petri.store.cutting import pieces
 from petri.store.layout import BLOB
-from petri.trees import EMPTY, Change, Entry, Folder, Link, address, apply, diff, encode, walk
+from petri.trees import EMPTY, Change, Entry, File, Folder, Link, address, apply, diff, encode, walk
 from tests.forests import a_file
 
 MIB = 1 << 20
@@ -56,8 +56,41 @@ def read(store: Store, digest: bytes, tenant: str = "acme") -> bytes:
     return b"".join(store.open_blob(tenant, digest, verify=True))
 
 
+def plant(writing: Writing, files: dict[bytes, bytes]) -> bytes:
+    """Put a tree with one folder that has `files`, and return its address."""
+    inside = {name: File(writing.put_blob(content), len(content), 6) for name, content in files.items()}
+    return writing.put_folder(encode({b"d": Folder(writing.put_folder(encode(inside)))}))
+
+
+def planted(store: Store, files: dict[bytes, bytes]) -> bytes:
+    with store.write("acme") as writing:
+        tree = plant(writing, files)
+        writing.commit()
+    return tree
+
+
+def harvest(store: Store, tree: bytes) -> dict[bytes, bytes]:
+    """Return the content of every file in `tree`."""
+    paths = walk(store.fetch("acme"), tree)
+    return {path[2:]: read(store, entry.digest) for path, entry in paths if isinstance(entry, File)}
+
+
 def noise(size: int, seed: int = 0) -> bytes:
     return random.Random(seed).randbytes(size)
+
+
+class Clock:
+    """A clock that goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def disk_usage(root: Path) -> int:
+    return sum(path.stat().st_size for path in root.rglob("*.pack"))
 
 
 CONTENTS = {

@@ -17,7 +17,7 @@ import pytest
 
 from petri.store import Store
 from petri.trees import File, address, encode
-from tests.test_store import MIB, noise, put, read
+from tests.test_store import MIB, Clock, disk_usage, harvest, noise, planted, put, read
 
 PAGE = 4096
 
@@ -220,6 +220,24 @@ def test_committers_who_wait_share_a_sync(root: Path) -> None:
     store.close()
 
 
+def test_what_a_crash_left_in_two_packs_is_there_once_and_swept_once(root: Path) -> None:
+    """As when the crash came after a sweep had copied a pack and before it had dropped the old one."""
+    store = Store(root)
+    tree = planted(store, {b"a": b"content", b"large": noise(2 * MIB)})
+    usage = store.usage("acme")
+    store.close()
+    shutil.copy(only_pack(root), only_pack(root).with_name("00000002.pack"))
+
+    store = Store(root)
+
+    assert store.usage("acme") == (usage.objects, 2 * usage.stored_bytes)
+    assert store.gc("acme", [], 3600) == (0, usage.stored_bytes, [])
+    assert harvest(store, tree) == {b"a": b"content", b"large": noise(2 * MIB)}
+    assert store.usage("acme") == usage
+    assert store.fsck("acme", deep=True) == []
+    store.close()
+
+
 BEFORE = named(b"before", noise(3000))
 DURING = named(b"during", noise(5000, 1), noise(MIB + 100_000, 2), b"text " * 5000)
 
@@ -298,17 +316,3 @@ def test_a_sweep_loses_nothing_alive_wherever_it_was_killed(root: Path, stride: 
         collect()
         assert disk_usage(root) <= clean
         assert_sound(root, live, {})
-
-
-class Clock:
-    """A clock that goes on when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def disk_usage(root: Path) -> int:
-    return sum(path.stat().st_size for path in root.rglob("*.pack"))

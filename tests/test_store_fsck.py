@@ -8,8 +8,7 @@ import pytest
 from petri.errors import Unavailable
 from petri.store import Store
 from petri.trees import address
-from tests.test_store import MIB, noise, put, read
-from tests.test_store_crash import Clock
+from tests.test_store import MIB, Clock, noise, put, read
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ import pytest
 
 from petri.errors import StorageFull
 from petri.store import Store
-from tests.test_store import MIB, noise, put, read
-from tests.test_store_crash import Clock
+from tests.test_store import MIB, Clock, noise, put, read
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 

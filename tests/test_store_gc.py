@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from petri.errors import NotFound, Unavailable
-from petri.store import Store, Writing
-from petri.trees import EMPTY, Entry, File, Folder, address, encode, walk
-from tests.test_store import MIB, noise, put, read
-from tests.test_store_crash import Clock, disk_usage
+from petri.store import Store
+from petri.trees import EMPTY, Entry, File, Folder, address, encode
+from tests.test_store import MIB, Clock, disk_usage, harvest, noise, plant, planted, put, read
 
 GRACE_S = 3600
 
@@ -40,25 +39,6 @@ def reopened(tmp_path: Path, clock: Clock) -> Iterator[Callable[[Store], Store]]
     yield reopen
     for store in made:
         store.close()
-
-
-def plant(writing: Writing, files: dict[bytes, bytes]) -> bytes:
-    """Put a tree with one folder that has `files`, and return its address."""
-    inside = {name: File(writing.put_blob(content), len(content), 6) for name, content in files.items()}
-    return writing.put_folder(encode({b"d": Folder(writing.put_folder(encode(inside)))}))
-
-
-def planted(store: Store, files: dict[bytes, bytes]) -> bytes:
-    with store.write("acme") as writing:
-        tree = plant(writing, files)
-        writing.commit()
-    return tree
-
-
-def harvest(store: Store, tree: bytes) -> dict[bytes, bytes]:
-    """Return the content of every file in `tree`."""
-    paths = walk(store.fetch("acme"), tree)
-    return {path[2:]: read(store, entry.digest) for path, entry in paths if isinstance(entry, File)}
 
 
 OLD = {b"a": b"only in old", b"b": b"in both", b"large": noise(2 * MIB)}

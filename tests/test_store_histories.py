@@ -14,9 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from petri.errors import NotFound
 from petri.store import Store
 from petri.trees import File, Folder, address, encode, walk
-from tests.test_store import MIB, noise
-from tests.test_store_crash import Clock, killed_before
-from tests.test_store_gc import plant
+from tests.test_store import MIB, Clock, noise, plant
+from tests.test_store_crash import killed_before
 
 GRACE_S = 100
 CONTENTS = {
