@@ -37,12 +37,16 @@ class PlayedEngine(FakeEngine):
 
 @asynccontextmanager
 async def open_host(
-    home: Path, *, workspaces: Workspaces | None = None, engine: FakeEngine | None = None
+    home: Path,
+    *,
+    workspaces: Workspaces | None = None,
+    engine: FakeEngine | None = None,
+    ledgers: type[Ledger] = Ledger,
 ) -> AsyncIterator[Host]:
     """Hold open a host whose state lies under `home`; what it began is cancelled in the end."""
     workspaces = workspaces or Workspaces(home / "workspaces", Bounds(2**30, 1000))
     engine = engine or PlayedEngine()
-    ledger = Ledger.open(f"sqlite:///{home / 'ledger.db'}")
+    ledger = ledgers.open(f"sqlite:///{home / 'ledger.db'}")
     try:
         async with asyncio.TaskGroup() as tasks:
             desk = Desk(8, 8)

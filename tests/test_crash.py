@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -357,27 +358,42 @@ def test_sigterm_cuts_what_takes_too_long_and_says_so(new_server: Callable[..., 
 # ----------------------------------------------------------------------------------------- power loss
 
 
+@contextmanager
+def traced(server: Server, trace: Path) -> Iterator[None]:
+    """Have what the server does to files and sockets written down, in the order it happens."""
+    if not any((Path(folder) / "strace").exists() for folder in os.get_exec_path()):
+        pytest.skip("no strace on this host")
+    assert server.process is not None
+    pid = server.process.pid
+    calls = "write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,sendto,sendmsg,writev,link,linkat"
+    argv = ["strace", "-f", "-y", "-s", "40", "-e", f"trace={calls}", "-o", str(trace), "-p", str(pid)]
+    tracing = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
+    try:
+        eventually(lambda: "TracerPid:\t0" not in Path(f"/proc/{pid}/status").read_text())
+        yield
+    finally:
+        tracing.send_signal(signal.SIGINT)
+        tracing.wait(10)
+
+
+def assert_in_order(said: str, steps: dict[str, str]) -> None:
+    """Fail unless each step of a trace comes somewhere behind the one before."""
+    at = -1
+    for name, pattern in steps.items():
+        places = [found.start() for found in re.finditer(pattern, said)]
+        assert any(place > at for place in places), f"no {name} where it must be:\n{said[-6000:]}"
+        at = min(place for place in places if place > at)
+
+
 def test_an_upload_is_on_the_disk_before_it_is_acknowledged(
     new_server: Callable[..., Server], tmp_path: Path
 ) -> None:
-    if not any((Path(folder) / "strace").exists() for folder in os.get_exec_path()):
-        pytest.skip("no strace on this host")
     server = new_server()
-    assert server.process is not None
-    trace = tmp_path / "trace"
     with server.client() as http:
         sandbox = create(http)
-        calls = "write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,sendto,sendmsg,writev,link,linkat"
-        argv = ["strace", "-f", "-y", "-s", "40", "-e", f"trace={calls}", "-o", str(trace)]
-        tracing = subprocess.Popen([*argv, "-p", str(server.process.pid)], stderr=subprocess.DEVNULL)
-        try:
-            eventually(lambda: "TracerPid:\t0" not in Path(f"/proc/{server.process.pid}/status").read_text())  # type: ignore[union-attr]
+        with traced(server, tmp_path / "trace"):
             put(http, sandbox, "pkg/precious", "precious words")
-        finally:
-            tracing.send_signal(signal.SIGINT)
-            tracing.wait(10)
 
-    said = trace.read_text()
     steps = {
         "write": r'write\(\d+<[^>]*\.staging/[^>]*>, "precious words"',
         "fsync": r"f(data)?sync\(\d+<[^>]*\.staging/[^>/]*/\d+>",
@@ -386,8 +402,25 @@ def test_an_upload_is_on_the_disk_before_it_is_acknowledged(
         "the ledger": r"f(data)?sync\(\d+<[^>]*ledger\.db-wal>",
         "201": r"(write|sendto|writev|sendmsg)\([^\n]*HTTP/1\.1 201",
     }
-    at = -1
-    for name, pattern in steps.items():
-        places = [found.start() for found in re.finditer(pattern, said)]
-        assert any(place > at for place in places), f"no {name} where it must be:\n{said[-6000:]}"
-        at = min(place for place in places if place > at)
+    assert_in_order((tmp_path / "trace").read_text(), steps)
+
+
+def test_output_and_outcome_are_on_the_disk_before_anybody_is_told(
+    new_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = new_server()
+    with server.client() as http:
+        sandbox = create(http)
+        sh(http, sandbox, "true")  # whatever is done once is done by now
+        with traced(server, tmp_path / "trace"):
+            sh(http, sandbox, "echo precious words")
+
+    said = (tmp_path / "trace").read_text()
+    written = r'write\(\d+<[^>]*/runs/[^>]*>, "[^"]*precious words'
+    answered = r"(write|sendto|writev|sendmsg)\([^\n]*HTTP/1\.1 200"
+    assert_in_order(said, {"write": written, "fsync": r"fsync\(\d+<[^>]*/runs/./run-[^>]*>", "200": answered})
+    assert_in_order(
+        said, {"write": written, "fsync of its folder": r"fsync\(\d+<[^>]*/runs/.>", "200": answered}
+    )
+    ledger = r"f(data)?sync\(\d+<[^>]*ledger\.db-wal>"
+    assert_in_order(said, {"its beginning": ledger, "its end": ledger, "200": answered})

@@ -68,6 +68,20 @@ async def test_whoever_gives_up_waiting_holds_up_nobody() -> None:
     assert third.is_now
 
 
+async def test_whoever_gives_up_waiting_calls_nobody_while_another_runs() -> None:
+    desk = Desk(max_active=1, max_waiting=3)
+    first, second, third = (desk.take("sb", ALONE) for _ in range(3))
+
+    with third:  # it leaves before its turn
+        pass
+
+    assert not second.is_now, "two would run at once"
+    assert desk.waiting() == 1
+    with first:
+        pass
+    assert second.is_now
+
+
 async def test_whoever_is_called_and_gives_up_at_that_moment_passes_it_on() -> None:
     desk = Desk(max_active=1, max_waiting=3)
     first, second, third = (desk.take("sb", ALONE) for _ in range(3))

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import stat
 from pathlib import Path
 
@@ -94,6 +95,25 @@ def test_half_a_frame_at_the_end_does_not_count(kept: Transcripts, tmp_path: Pat
     for cut in range(1, len(b"cut off by a crash") + 5):
         os.truncate(file, file.stat().st_size - 1)
         assert [chunk.content for chunk in kept.replay(RUN)] == [b"whole"], cut
+
+
+def test_of_a_chunk_the_disk_takes_half_of_nothing_is_left(kept: Transcripts, tmp_path: Path) -> None:
+    transcript = kept.begin(RUN)
+    transcript("stdout", b"whole")
+    (file,) = (path for path in (tmp_path / "runs").rglob("*") if path.is_file())
+    size = file.stat().st_size
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, most))  # the kernel then takes 20 bytes and no more
+    try:
+        transcript("stdout", b"x" * 500)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    transcript("stderr", b"what comes after is counted only")
+    transcript.close()
+
+    assert file.stat().st_size == size
+    assert [chunk.content for chunk in kept.replay(RUN)] == [b"whole"]
+    assert (transcript.kept("stdout").total_bytes, transcript.kept("stdout").kept_bytes) == (505, 5)
 
 
 def test_garbage_at_the_end_does_not_count(kept: Transcripts, tmp_path: Path) -> None:

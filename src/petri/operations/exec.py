@@ -30,14 +30,13 @@ _RECORD_AGAIN_S = (0.1, 0.5, 1, 2, 4, 8)
 
 async def begin(host: Host, caller: Caller, sandbox_id: str, ask: Ask) -> LiveRun:
     """Put a run on record and have it begin, now or when it is its turn."""
-    _refuse_while_draining(host)
     sandbox = await host.ledger.sandbox(sandbox_id, caller.tenant)
     _refuse_unless_ready(host, sandbox)
     engine = host.engine_for(ask.engine or sandbox.engine)
     await host.tenant_disk.refuse_full(sandbox.tenant, host.access.quotas(sandbox.tenant).disk_bytes)
     decided = await decide(host, sandbox, ask)
     await host.shares.refuse_if_hopeless(sandbox, host.owner_of(sandbox))
-    _refuse_while_draining(host)  # again: much may have happened meanwhile
+    _refuse_while_draining(host)  # only now: much may have happened meanwhile
     _refuse_unless_ready(host, sandbox)
     turn = host.desk.take(sandbox.id, host.access.share(sandbox.tenant))
     live = _register(host, _new_run(sandbox, ask, decided, engine.name))
