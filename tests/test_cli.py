@@ -386,7 +386,8 @@ def test_a_run_that_fills_its_disk_is_told_of_in_words(petri: Petri) -> None:
 
     ended = petri("exec", box.strip(), "--", "bash", "-c", flood)
     shown = ok(petri("show", box.strip())).decode()
-    huge = petri("exec", box.strip(), "--", "truncate", "--size", "1T", "f1")
+    other = ok(petri("create", "--disk", "16m")).decode().strip()  # one that does not hold too much already
+    huge = petri("exec", other, "--", "truncate", "--size", "1T", "f1")
 
     assert ended.returncode == 137
     assert b"petri: the run has filled its disk: the workspace holds more than it may" in ended.stderr
@@ -394,4 +395,4 @@ def test_a_run_that_fills_its_disk_is_told_of_in_words(petri: Petri) -> None:
     assert "64 open files, 8.0 MiB of /tmp" in shown
     assert huge.returncode == 128 + 25
     assert b"larger than all the disk space it may have" in huge.stderr
-    ok(petri("rm", box.strip()))
+    ok(petri("rm", box.strip(), other))
