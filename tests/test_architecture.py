@@ -23,6 +23,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "cell": frozenset(),
     "model": frozenset({"errors"}),
     "settings": frozenset({"errors"}),
+    "trees": frozenset({"errors"}),
     "workspace": frozenset({"errors"}),
     "transcript": frozenset({"model", "errors"}),
     "ledger": frozenset({"model", "errors"}),
