@@ -24,6 +24,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "model": frozenset({"errors"}),
     "settings": frozenset({"errors"}),
     "trees": frozenset({"errors"}),
+    "syncing": frozenset({"errors"}),
     "workspace": frozenset({"errors"}),
     "transcript": frozenset({"model", "errors"}),
     "ledger": frozenset({"model", "errors"}),
@@ -73,6 +74,7 @@ LAZY: Mapping[tuple[str, str], str] = {
     ("petri.cli.files", "tempfile"): "`petri --help` is there at once",
     ("petri.cli.files", "petri.cli.unpacking"): "`petri --help` is there at once",
     ("petri.cli.unpacking", "zstandard"): "`petri --help` is there at once",
+    ("petri.syncing.delta", "pyfastcdc"): "only a large file that is new or changed needs it",
     ("petri.ledger.migrations", "alembic"): "importing it takes longer than opening a ledger",
 }
 """Imports inside functions. None of them is there to get around an arrow."""
