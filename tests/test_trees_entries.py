@@ -1,13 +1,16 @@
 """One folder has one encoding, and nothing else is taken for one."""
 
+import doctest
 import struct
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from petri import trees
 from petri.errors import Invalid
 from petri.trees import ADDRESS_BYTES, EMPTY, Entry, File, Folder, Link, address, decode, encode
+from tests.forests import a_file
 
 DIGEST = bytes(range(32))
 names = st.binary(min_size=1, max_size=255).filter(
@@ -76,7 +79,7 @@ def test_a_folder_object_that_was_cut_short_is_refused(folder: dict[bytes, Entry
 
 
 def test_the_format_stays_as_it_was() -> None:
-    folder = {
+    folder: dict[bytes, Entry] = {
         b"run": File(DIGEST, 0x1234, 7),
         b"now": Link(b"run"),
         b"\xff\xfe": Folder(DIGEST),
@@ -128,12 +131,12 @@ def test_a_malformed_folder_object_is_refused_and_told_why(said: str, encoded: b
 @pytest.mark.parametrize(
     ("name", "entry"),
     [
-        (b"", File(DIGEST, 1, 6)),
-        (b".", File(DIGEST, 1, 6)),
+        (b"", a_file()),
+        (b".", a_file()),
         (b"..", Folder(DIGEST)),
-        (b"a/b", File(DIGEST, 1, 6)),
+        (b"a/b", a_file()),
         (b"a\0b", Link(b"x")),
-        (b"x" * 256, File(DIGEST, 1, 6)),
+        (b"x" * 256, a_file()),
         (b"a", File(DIGEST[:-1], 1, 6)),
         (b"a", File(DIGEST, -1, 6)),
         (b"a", File(DIGEST, 2**63, 6)),
@@ -151,7 +154,8 @@ def test_a_folder_that_cannot_be_is_not_encoded(name: bytes, entry: Entry) -> No
 
 
 def test_a_link_is_never_the_folder_it_spells() -> None:
-    link, folder = Link(DIGEST), Folder(DIGEST)
+    link: Entry = Link(DIGEST)
+    folder: Entry = Folder(DIGEST)
 
     assert link != folder
     assert folder != link
@@ -164,3 +168,8 @@ def test_the_longest_name_and_target_are_kept() -> None:
     folder = {b"\xff" * 255: Link(b"t" * 4095)}
 
     assert decode(encode(folder)) == folder
+
+
+def test_the_example_at_the_front_door_is_true() -> None:
+    assert doctest.testmod(trees).failed == 0
+    assert doctest.testmod(trees).attempted > 5

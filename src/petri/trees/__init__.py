@@ -8,12 +8,31 @@ Names, targets and paths are bytes; a path is names joined by `/`, the root's is
 Whoever asks brings the folder objects along: `Fetch` gives one by its address, `Put` keeps one.
 
     encode, decode, address          a folder object as bytes, strictly, and its name
+    walk, find, measure              what is in a tree
+    diff, flatten, renames           what lies between two
+    apply                            one of them and the changes: the other
+    merge                            two that come from one, brought together
 
-Bytes that cannot be a folder raise `Invalid`.
+    >>> kept: dict[bytes, bytes] = {}
+    >>> def fetch(wanted: bytes) -> FolderObject:
+    ...     return decode(kept[wanted])
+    >>> def put(encoded: bytes) -> bytes:
+    ...     kept[address(encoded)] = encoded
+    ...     return address(encoded)
+    >>> tree = put(encode({b"main.py": File(address(b"print()"), size=7, mode=6)}))
+    >>> [change.path for change in diff(fetch, EMPTY, tree)]
+    [b'main.py']
+    >>> apply(fetch, put, EMPTY, diff(fetch, EMPTY, tree)) == tree
+    True
 
-Imported by: nobody yet. Imports: `petri.errors`.
+Bytes and changes that cannot be raise `Invalid`; a change to what is not there, `Conflict`. A stranger's
+tree is to be measured before it is walked, flattened, compared or merged: few objects can be many paths.
+
+Imported by: `store`. Imports: `petri.errors`.
 """
 
+from petri.trees.apply import Put, apply
+from petri.trees.diff import Change, Move, Renamed, diff, flatten, renames
 from petri.trees.entries import (
     ADDRESS_BYTES,
     EMPTY,
@@ -26,16 +45,34 @@ from petri.trees.entries import (
     decode,
     encode,
 )
+from petri.trees.merge import Merged, PathConflict, merge
+from petri.trees.walk import Fetch, Totals, find, measure, walk
 
 __all__ = [
     "ADDRESS_BYTES",
     "EMPTY",
+    "Change",
     "Entry",
+    "Fetch",
     "File",
     "Folder",
     "FolderObject",
     "Link",
+    "Merged",
+    "Move",
+    "PathConflict",
+    "Put",
+    "Renamed",
+    "Totals",
     "address",
+    "apply",
     "decode",
+    "diff",
     "encode",
+    "find",
+    "flatten",
+    "measure",
+    "merge",
+    "renames",
+    "walk",
 ]
