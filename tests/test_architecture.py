@@ -24,7 +24,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "model": frozenset({"errors"}),
     "settings": frozenset({"errors"}),
     "trees": frozenset({"errors"}),
-    "syncing": frozenset({"errors"}),
+    "syncing": frozenset({"trees", "errors"}),
     "workspace": frozenset({"errors"}),
     "transcript": frozenset({"model", "errors"}),
     "ledger": frozenset({"model", "errors"}),
