@@ -3,6 +3,8 @@
 Only the folders that records speak of are opened, and nothing recurses: a path may have 2,048 names.
 """
 
+from collections.abc import Collection
+from contextlib import suppress
 from typing import NoReturn
 
 from petri.errors import Invalid
@@ -55,6 +57,29 @@ class Growing:
             self._move(record)
         else:
             raise Invalid(f"a {type(record).__name__} record does not belong among the changes to a tree")
+
+    def set(self, path: bytes, entry: Entry | None) -> None:
+        """Have `entry` at `path`, or nothing, whatever is there; folders around it are made if need be."""
+        if entry is not None:
+            folder, name = self._around(path)
+            folder.entries[name] = entry
+            return
+        with suppress(Invalid):
+            folder, name = self._holder(path)
+            del folder.entries[name]
+
+    def has(self, path: bytes) -> bool:
+        """Say whether there is something at `path`."""
+        with suppress(Invalid):
+            return bool(self._holder(path))
+        return False
+
+    def inside(self, path: bytes) -> Collection[bytes] | None:
+        """Return the names in the folder at `path`; None if there is no folder."""
+        with suppress(Invalid):
+            inner = self._inner(*self._holder(path))
+            return inner.entries.keys() if inner is not None else None
+        return None
 
     def tree(self, put: Put) -> bytes:
         """Return the address of what the tree has become; its new folder objects are put."""
