@@ -31,7 +31,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "engine": frozenset({"launcher", "model", "threads", "errors"}),
     "operations": frozenset({"workspace", "transcript", "engine", "ledger", "model", "threads", "errors"}),
     "api": frozenset({"operations", "workspace", "engine", "ledger", "model", "threads", "wire", "errors"}),
-    "sdk": frozenset({"wire", "errors"}),
+    "sdk": frozenset({"syncing", "trees", "wire", "errors"}),
     "cli": frozenset({"sdk", "wire", "app", "errors"}),
     "app": frozenset(
         {
@@ -74,6 +74,7 @@ LAZY: Mapping[tuple[str, str], str] = {
     ("petri.cli.files", "tempfile"): "`petri --help` is there at once",
     ("petri.cli.files", "petri.cli.unpacking"): "`petri --help` is there at once",
     ("petri.cli.unpacking", "zstandard"): "`petri --help` is there at once",
+    ("petri.sdk.folder.line", "ssl"): "a server on this machine speaks plain HTTP",
     ("petri.syncing.delta", "pyfastcdc"): "only a large file that is new or changed needs it",
     ("petri.ledger.migrations", "alembic"): "importing it takes longer than opening a ledger",
 }

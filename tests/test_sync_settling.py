@@ -250,6 +250,16 @@ def test_a_reason_names_the_two_sides() -> None:
     ]
 
 
+def test_a_conflict_in_a_folder_that_one_side_deleted_stays_one() -> None:
+    forest = Forest()
+    met = meet(forest, {b"d": {}}, {}, {b"d": {b"x": A}})
+
+    settled = settle(met, "sync", None, STAMP)
+
+    assert [path for path, _ in settled.conflicts] == [b"d/x"]
+    seen(forest, {b"d": {}}, settled.agreed)
+
+
 def test_the_name_of_what_lost_fits() -> None:
     name = conflict_path(b"d/" + b"x" * 255, STAMP)
 

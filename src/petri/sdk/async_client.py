@@ -9,13 +9,14 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from petri.errors import NotFound
-from petri.sdk.asking import Ask, file_path, is_sandbox_id, segment
+from petri.sdk.asking import Ask, file_path, segment
 from petri.sdk.async_connection import AsyncConnection
 from petri.sdk.bodies import Content, Multipart, OneFile, Progress, Source, as_text_or_base64, parts
 from petri.sdk.events import Event, Stream
 from petri.sdk.fields import Change, Command, Lifetime, Limits, Network, given
 from petri.sdk.following import Following, events_of
 from petri.sdk.landing import Landing
+from petri.sdk.naming import is_sandbox_id
 from petri.sdk.waiting import in_thread
 from petri.wire import (
     EventAnswer,

@@ -5,7 +5,7 @@ folder's rules do not ignore takes part: that is its *visible* tree. What is ign
 in a folder that is deleted otherwise. A folder with nothing visible in it is visible only if agreed on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from petri import trees
@@ -20,6 +20,7 @@ Prefer = Literal["local", "sandbox"]
 CONFLICT = b".petri-conflict-"
 """Between the name of a file that lost and the time at which it did."""
 _LONGEST_NAME = 255
+_SLASH = ord("/")
 
 
 class Settled(NamedTuple):
@@ -92,6 +93,18 @@ def grafted(meeting: Meeting, old: bytes, new: bytes) -> bytes:
         if after is not None:
             _add(meeting.fetch, growing, path, after)
     return growing.tree(meeting.put)
+
+
+def but(fetch: Fetch, put: Put, tree: bytes, paths: Iterable[bytes], other: bytes) -> bytes:
+    """Return `tree`, but with `paths` as `other` has them, and with the folders around them that it has."""
+    growing = Growing(fetch, tree)
+    for path in paths:
+        growing.set(path, trees.find(fetch, other, path))
+        for end in (at for at, byte in enumerate(path) if byte == _SLASH):
+            around = path[:end]
+            if not growing.has(around) and isinstance(trees.find(fetch, other, around), Folder):
+                growing.set(around, Folder(EMPTY))
+    return growing.tree(put)
 
 
 def conflict_path(path: bytes, stamp: bytes) -> bytes:
@@ -168,10 +181,7 @@ def _resolved(
 
 def _without(meeting: Meeting, tree: bytes, conflicts: list[PathConflict]) -> bytes:
     """Return `tree` with every path in conflict as it was agreed on."""
-    growing = Growing(meeting.fetch, tree)
-    for conflict in conflicts:
-        growing.set(conflict.path, conflict.base)
-    return growing.tree(meeting.put)
+    return but(meeting.fetch, meeting.put, tree, [each.path for each in conflicts], meeting.agreed)
 
 
 def _is_full(entry: Entry) -> bool:
