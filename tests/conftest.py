@@ -13,6 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from petri.sdk.folder.mirror import Mirror
+from tests.sync_server import SyncServer
+
 PETRI = Path(sys.executable).parent / "petri"
 READY_S = 20
 SCRAPS_S = 60
@@ -137,3 +140,36 @@ def harmless(server: Server, http: httpx.Client) -> Iterator[None]:
         assert time.monotonic() < deadline, scraps
         time.sleep(0.05)
     assert http.get("/health").status_code == 200
+
+
+# ---------------------------------------------------------------------------------------------- syncs
+
+
+@pytest.fixture
+def syncs() -> Iterator[SyncServer]:
+    """A server that does nothing but syncs, in memory, with faults on demand."""
+    syncs = SyncServer()
+    yield syncs
+    syncs.stop()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to sync, whose state is kept beside it."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def box(syncs: SyncServer) -> str:
+    """A sandbox of that server."""
+    return syncs.create("crawler")
+
+
+@pytest.fixture
+def mirror(folder: Path, box: str, syncs: SyncServer) -> Iterator[Mirror]:
+    """The folder and the sandbox, to be kept in step."""
+    with Mirror(folder, box, syncs.url, retries=0) as mirror:
+        yield mirror

@@ -25,6 +25,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "model": frozenset({"errors"}),
     "settings": frozenset({"errors"}),
     "trees": frozenset({"errors"}),
+    "syncing": frozenset({"trees", "errors"}),
     "store": frozenset({"trees", "errors"}),
     "workspace": frozenset({"trees", "tally", "errors"}),
     "transcript": frozenset({"model", "threads", "errors"}),
@@ -34,7 +35,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
         {"workspace", "transcript", "engine", "ledger", "tally", "model", "threads", "errors"}
     ),
     "api": frozenset({"operations", "workspace", "engine", "ledger", "model", "threads", "wire", "errors"}),
-    "sdk": frozenset({"wire", "errors"}),
+    "sdk": frozenset({"syncing", "trees", "wire", "errors"}),
     "cli": frozenset({"sdk", "wire", "home", "app", "errors"}),
     "home": frozenset({"api", "operations", "ledger", "model", "wire", "settings", "errors"}),
     "app": frozenset(
@@ -91,6 +92,8 @@ LAZY: Mapping[tuple[str, str], str] = {
     ("petri.cli.files", "tempfile"): "`petri --help` is there at once",
     ("petri.cli.files", "petri.cli.unpacking"): "`petri --help` is there at once",
     ("petri.cli.unpacking", "zstandard"): "`petri --help` is there at once",
+    ("petri.sdk.folder.line", "ssl"): "a server on this machine speaks plain HTTP",
+    ("petri.syncing.delta", "pyfastcdc"): "only a large file that is new or changed needs it",
     ("petri.ledger.migrations", "alembic"): "importing it takes longer than opening a ledger",
 }
 """Imports inside functions. None of them is there to get around an arrow."""

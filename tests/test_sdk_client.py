@@ -13,7 +13,7 @@ import pytest
 from petri import errors
 from petri.errors import Busy, Invalid, InvalidField, PetriError, Unavailable
 from petri.sdk import AsyncClient, Client, Done, Output, Started
-from petri.sdk.refusals import BY_CODE
+from petri.sdk.codes import BY_CODE
 from tests.test_sdk_following import ANSWER, STARTED, event
 
 Answer = Callable[[BaseHTTPRequestHandler], None]

@@ -9,7 +9,9 @@
     │   ├── OverQuota             the tenant has as much as it may; something must go first
     │   ├── NotFound              no such sandbox, run or file
     │   ├── Conflict              right request, wrong moment
+    │   │   └── PathsConflict         both sides of a sync changed the same paths: names them
     │   ├── PreconditionFailed    `If-Match` names another version
+    │   ├── BaseUnknown           a sync starts from what the server does not have
     │   ├── TooLarge              more bytes or files than allowed
     │   ├── BadRange              the file has no such bytes
     │   └── Busy                  as much is running as may; come back soon
@@ -21,6 +23,7 @@
 A command that exits 1, dies by a signal or runs out of time is not an error.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -87,10 +90,34 @@ class Conflict(CallerError):
     code = "conflict"
 
 
+class PathsConflict(Conflict):
+    """Both sides of a sync changed the same paths, each in its own way. Nothing was applied."""
+
+    code = "paths_conflict"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        detail: str = "",
+        field: str | None = None,
+        conflicts: Sequence[tuple[bytes, str]] = (),
+    ) -> None:
+        super().__init__(message, detail=detail, field=field)
+        self.conflicts = tuple(conflicts)
+        """Each path, and why."""
+
+
 class PreconditionFailed(CallerError):
     """`If-Match` or `If-None-Match` names another version than the one there."""
 
     code = "precondition_failed"
+
+
+class BaseUnknown(CallerError):
+    """A sync starts from a tree, or needs a content, that the server does not have or has no more."""
+
+    code = "base_unknown"
 
 
 class TooLarge(CallerError):

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -45,11 +44,6 @@ class Ask:
     """The answer comes when a command ends, so it is waited for as long as that takes."""
     streams: bool = False
     """The answer is a stream of events."""
-
-
-def is_sandbox_id(text: str) -> bool:
-    """Say whether `text` is spelt like the id of a sandbox, rather than like a name."""
-    return re.fullmatch(r"sb-[a-z2-7]{20}", text) is not None
 
 
 def segment(name: str) -> str:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from petri.errors import NotFound
-from petri.sdk.asking import Ask, file_path, is_sandbox_id, segment
+from petri.sdk.asking import Ask, file_path, segment
 from petri.sdk.async_admin import AsyncAdmin
 from petri.sdk.async_connection import AsyncConnection
 from petri.sdk.bodies import Content, Multipart, OneFile, Progress, Source, as_text_or_base64, parts
@@ -18,6 +18,7 @@ from petri.sdk.events import Event, Stream
 from petri.sdk.fields import Change, Command, Lifetime, Limits, Network, given
 from petri.sdk.following import Following, events_of
 from petri.sdk.landing import Landing
+from petri.sdk.naming import is_sandbox_id
 from petri.sdk.waiting import in_thread
 from petri.wire import (
     EventAnswer,

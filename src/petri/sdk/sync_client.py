@@ -7,13 +7,14 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from petri.errors import NotFound
-from petri.sdk.asking import Ask, file_path, is_sandbox_id, segment
+from petri.sdk.asking import Ask, file_path, segment
 from petri.sdk.bodies import Content, Multipart, OneFile, Progress, Source, as_text_or_base64, parts
 from petri.sdk.config import is_loopback
 from petri.sdk.events import Event, Stream
 from petri.sdk.fields import Change, Command, Lifetime, Limits, Network, given
 from petri.sdk.following import Following, events_of
 from petri.sdk.landing import Landing
+from petri.sdk.naming import is_sandbox_id
 from petri.sdk.sync_admin import Admin
 from petri.sdk.sync_connection import Connection
 from petri.sdk.waiting import in_place

@@ -1,0 +1,272 @@
+"""Writing what changed in the sandbox to a folder, with care for what happens there in the meantime.
+
+Whatever is replaced or removed is looked at once more in the moment before: if it is not what the folder was
+found to hold, it stays. Folders are entered one by one and no link is passed, so nothing is written
+elsewhere, whatever links there are or come to be.
+"""
+
+import errno
+import os
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+from petri import trees
+from petri.errors import Invalid, StorageFull
+from petri.sdk.folder.collisions import folding, refuse_collisions
+from petri.sdk.folder.contents import Contents, key_of
+from petri.sdk.folder.index import Index
+from petri.sdk.folder.stage import Stage
+from petri.syncing import Delete, MakeFolder, MakeLink, Move, NewFile, SetMode, Step, steps
+from petri.trees import Entry, Fetch, File, Folder, Link
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Kept(NamedTuple):
+    """A path that was left as it is, and why."""
+
+    path: bytes
+    reason: str
+
+
+class Placing:
+    """Turns a folder that was found to be the tree `old` into the tree `new`, as far as it still is `old`."""
+
+    def __init__(self, top: bytes, index: Index, contents: Contents, stage: Stage, fetch: Fetch) -> None:
+        self._top = top
+        self._index = index
+        self._contents = contents
+        self._stage = stage
+        self._fetch = fetch
+        self._old = trees.EMPTY
+        self._moves: list[Move] = []
+        self._gone: set[bytes] = set()
+        """Paths that were moved or removed, so that nothing is expected there any more."""
+        self._refused: list[bytes] = []
+        """Where folders were not moved to."""
+        self._uses: Counter[bytes] = Counter()
+        self.touched: set[bytes] = set()
+        """Every path that is not as it was."""
+        self.kept: list[Kept] = []
+
+    def run(self, old: bytes, new: bytes) -> None:
+        """Do it. Contents that are not on the stage must be somewhere in `old`."""
+        self._old = old
+        todo = list(steps(self._fetch, old, new))
+        files = [step for step in todo if isinstance(step, NewFile)]
+        self._uses = Counter(step.file.digest for step in files)
+        self._gather({step.file.digest: step.file for step in files})
+        self._refuse_collisions(new, todo)
+        for step in todo:
+            try:
+                self._do(step)
+            except _Otherwise:
+                self._keep(step)
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise StorageFull(f"no space is left here, for {os.fsdecode(_path(step))}") from None
+                raise
+
+    def _keep(self, step: Step) -> None:
+        """Leave what a step was about as it is; after a move, also what would have happened where it led."""
+        self.kept.append(Kept(_path(step), CHANGED))
+        if isinstance(step, Move):
+            self.kept.append(Kept(step.source, CHANGED))
+            self._refused.append(step.target + b"/")
+
+    def _do(self, step: Step) -> None:
+        if _path(step).startswith(tuple(self._refused)):
+            raise _Otherwise
+        if isinstance(step, Move):
+            self._move(step)
+        elif isinstance(step, Delete):
+            self._delete(step.path)
+        elif isinstance(step, MakeFolder):
+            with self._parent(step.path, make=True) as (folder, name):
+                _make_folder(folder, name)
+        elif isinstance(step, MakeLink):
+            self._place(step.path, lambda _: self._stage.link(step.target))
+        elif isinstance(step, NewFile):
+            self._place(step.path, lambda others: self._staged(step.file, others))
+        else:
+            self._set_mode(step)
+        self.touched.add(_path(step))
+
+    def _staged(self, file: File, others: int | None) -> str:
+        self._uses[file.digest] -= 1
+        return self._stage.take(file.digest, file.mode, others, is_last=not self._uses[file.digest])
+
+    def _move(self, step: Move) -> None:
+        with (
+            self._parent(step.source) as (source, name),
+            self._parent(step.target, make=True) as (target, new),
+        ):
+            self._check(step.source, source, name)
+            if _status(target, new) is not None:
+                raise _Otherwise
+            os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
+        self._moves.append(step)
+        self._gone.add(step.source)
+        self.touched.add(step.source)
+
+    def _place(self, path: bytes, staged: Callable[[int | None], str]) -> None:
+        """Put a file or a link at `path`, by rename."""
+        with self._parent(path, make=True) as (folder, name):
+            self._check(path, folder, name)
+            status = _status(folder, name)
+            is_file = status is not None and stat.S_ISREG(status.st_mode)
+            new = staged(status.st_mode & 0o077 if status is not None and is_file else None)
+            os.rename(new, name, src_dir_fd=self._stage.fd, dst_dir_fd=folder)
+
+    def _set_mode(self, step: SetMode) -> None:
+        with self._parent(step.path) as (folder, name):
+            self._check(step.path, folder, name)
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+            try:
+                others = os.fstat(fd).st_mode & 0o066
+                # Whoever may read it may run it, if the owner may.
+                runs = (others & 0o044) >> 2 if step.mode & 1 else 0
+                os.fchmod(fd, step.mode << 6 | others | runs)
+            finally:
+                os.close(fd)
+
+    def _delete(self, path: bytes) -> None:
+        entry = self._expected(path)
+        if isinstance(entry, Folder):
+            for inner, each in reversed(list(trees.walk(self._fetch, entry.address))):
+                self._remove(path + b"/" + inner, each)
+        self._remove(path, entry)
+        self._gone.add(path)
+
+    def _remove(self, path: bytes, entry: Entry | None) -> None:
+        """Remove one thing; if it is not as it was it stays, and so do the folders around it."""
+        try:
+            with self._parent(path) as (folder, name):
+                if isinstance(entry, Folder):
+                    with suppress(OSError):  # there is more in it: what is ignored, or new
+                        os.rmdir(name, dir_fd=folder)
+                else:
+                    self._check(path, folder, name)
+                    os.unlink(name, dir_fd=folder)
+        except _Otherwise:
+            self.kept.append(Kept(path, CHANGED))
+
+    def _check(self, path: bytes, folder: int, name: bytes) -> None:
+        """Raise `_Otherwise` unless at `path` there still is what was found there."""
+        entry, status = self._expected(path), _status(folder, name)
+        if (entry is None) != (status is None):
+            raise _Otherwise
+        if entry is None or status is None:
+            return
+        origin = self._origin(path)
+        row = self._index.find(origin) if origin is not None else None
+        if (row is None or row[0] != key_of(status)) and not self._is(entry, path, status):
+            raise _Otherwise
+
+    def _is(self, entry: Entry, path: bytes, status: os.stat_result) -> bool:
+        """Say whether what is at `path` is `entry`, by looking into it."""
+        if isinstance(entry, Folder):
+            return stat.S_ISDIR(status.st_mode)
+        if isinstance(entry, Link):
+            return stat.S_ISLNK(status.st_mode) and os.readlink(self._top + b"/" + path) == entry.target
+        if not stat.S_ISREG(status.st_mode) or status.st_size != entry.size:
+            return False
+        return self._contents.examine(path)[1] == entry.digest
+
+    def _expected(self, path: bytes) -> Entry | None:
+        """Return what should be at `path`, after what was done so far."""
+        origin = self._origin(path)
+        return trees.find(self._fetch, self._old, origin) if origin is not None else None
+
+    def _origin(self, path: bytes) -> bytes | None:
+        """Return where in the old tree was what should be at `path` now; None if nothing should."""
+        if any(path[:at] in self._gone for at in (*_slashes(path), len(path))):
+            return None
+        for move in self._moves:
+            if (path + b"/").startswith(move.target + b"/"):
+                return move.source + path[len(move.target) :]
+        return path
+
+    @contextmanager
+    def _parent(self, path: bytes, *, make: bool = False) -> Iterator[tuple[int, bytes]]:
+        """Hold the folder around `path` open, with the name in it; no link is passed on the way."""
+        *above, name = path.split(b"/")
+        folder = os.open(self._top, _FOLDER)
+        try:
+            for part in above:
+                inner = _entered(folder, part, make=make)
+                os.close(folder)
+                folder = inner
+            yield folder, name
+        finally:
+            os.close(folder)
+
+    def _gather(self, files: dict[bytes, File]) -> None:
+        """Put the contents on the stage that are only somewhere in the folder, while they still are."""
+        missing = [file for digest, file in files.items() if not self._stage.has(digest)]
+        if not missing:
+            return
+        places = self._index.places()
+        for file in missing:
+            if file.digest not in places:
+                raise Invalid(f"the server left a content out, {file.digest.hex()}; sync again")
+            pieces = self._contents.pieces(places[file.digest], file.size)
+            self._stage.receive(file.digest, file.size, pieces)
+
+    def _refuse_collisions(self, new: bytes, todo: Iterable[Step]) -> None:
+        """Raise `Invalid` if two names would be one on this file system."""
+        folders = {_path(step).rpartition(b"/")[0] for step in todo if not isinstance(step, Delete | SetMode)}
+        if not folders or not (folds := folding(self._stage.fd)):
+            return
+        for folder in sorted(folders):
+            entry = trees.find(self._fetch, new, folder)
+            if isinstance(entry, Folder) and entry.address != trees.EMPTY:
+                refuse_collisions(folder, self._fetch(entry.address), folds)
+
+
+class _Otherwise(Exception):
+    """Something is not as it was found."""
+
+
+CHANGED = "it changed here in the meantime"
+
+
+def _path(step: Step) -> bytes:
+    return step.target if isinstance(step, Move) else step.path
+
+
+def _slashes(path: bytes) -> Iterator[int]:
+    return (at for at, byte in enumerate(path) if byte == ord("/"))
+
+
+def _status(folder: int, name: bytes) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _entered(folder: int, name: bytes, *, make: bool) -> int:
+    if make:
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=folder)
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except (FileNotFoundError, NotADirectoryError):
+        raise _Otherwise from None
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise _Otherwise from None
+
+
+def _make_folder(folder: int, name: bytes) -> None:
+    try:
+        os.mkdir(name, dir_fd=folder)
+    except FileExistsError:
+        status = _status(folder, name)
+        if status is None or not stat.S_ISDIR(status.st_mode):
+            raise _Otherwise from None
