@@ -5,11 +5,14 @@ import tarfile
 import textwrap
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from petri.errors import StorageFull
+from petri.workspace import Bounds, Workspaces
 from tests.calls import create, eventually, files_url, following, put, refused, replay, run, sh, workspaces
 from tests.conftest import Server
 
@@ -272,21 +275,24 @@ def test_what_makes_a_full_workspace_smaller_is_welcome(http: httpx.Client, smal
     refused(http.put(files_url(small, "new"), content=b"small"), 507)
 
 
-def test_an_upload_larger_than_the_whole_share_is_cut_off_while_it_comes(
+def test_an_upload_larger_than_the_whole_share_leaves_nothing(
     http: httpx.Client, small: str, harmless: None
 ) -> None:
-    sent = 0
-
-    def pieces() -> Iterator[bytes]:
-        nonlocal sent
-        for _ in range(200):
-            sent += 1 << 20
-            yield bytes(1 << 20)
-
-    problem = refused(http.put(files_url(small, "big"), content=pieces()), 507)
+    problem = refused(http.put(files_url(small, "big"), content=bytes(20 << 20)), 507)
 
     assert problem["field"] == "limits.disk_bytes"
     assert sh(http, small, "ls") == ""
+
+
+def test_it_is_cut_off_while_it_comes(tmp_path: Path) -> None:
+    workspaces = Workspaces(tmp_path / "root", Bounds(1 << 30, 100))
+    workspaces.create("sb-one", None)
+
+    with workspaces.receive("sb-one", None, disk_bytes=SHARE_BYTES) as intake:
+        staged = intake.file("big")
+        staged.write(bytes(SHARE_BYTES))
+        with pytest.raises(StorageFull):
+            staged.write(b"x")
 
 
 def archive(members: dict[str, bytes]) -> bytes:
