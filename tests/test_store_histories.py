@@ -167,7 +167,7 @@ def tree_of(files: Files) -> bytes:
     return address(encode({b"d": Folder(address(inside))}))
 
 
-@pytest.mark.parametrize("lives", [12, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("lives", [12, pytest.param(30, marks=pytest.mark.slow)])
 def test_whatever_happens_what_is_needed_is_there_and_whole(lives: int) -> None:
     run_state_machine_as_test(
         Lives,

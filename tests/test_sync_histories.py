@@ -224,7 +224,7 @@ def test_any_history_ends_in_agreement(tmp_path: Path, monkeypatch: pytest.Monke
         run_state_machine_as_test(
             Histories,
             settings=settings(
-                max_examples=150,
+                max_examples=40,
                 stateful_step_count=25,
                 deadline=None,
                 suppress_health_check=[HealthCheck.too_slow],
