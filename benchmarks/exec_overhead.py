@@ -13,11 +13,15 @@ from pathlib import Path
 
 from benchmarks.bench import Row, Served, interleaved, p50, p95, served
 from petri.engine import rootfs, seccomp
+from petri.engine.brief import brief, word
 from petri.engine.confine import INIT, MASKED, Walls, confine, readable
+from petri.engine.wiring import filled
+from petri.model import Command
 
 ROUNDS = 100
 HELLO = 'print("hello world")\n'
 PYTHON = "/usr/bin/python3"
+_HELLO_COMMAND = Command((PYTHON, "main.py"), "/workspace", 0, {"PATH": "/usr/bin:/bin"})
 PLAIN = [
     *("bwrap", "--unshare-all", "--new-session", "--die-with-parent", "--cap-drop", "ALL"),
     *("--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib"),
@@ -28,7 +32,10 @@ PLAIN = [
 
 def measure() -> list[Row]:
     """Return the medians and what Petri adds."""
-    with tempfile.TemporaryDirectory(prefix="petri-bench-") as scratch, served() as server:
+    with (
+        tempfile.TemporaryDirectory(prefix="petri-bench-") as scratch,
+        served(PETRI_PARKED_BYTES="0") as server,
+    ):
         folder = Path(scratch) / "workspace"
         folder.mkdir()
         (folder / "main.py").write_text(HELLO)
@@ -92,8 +99,10 @@ class _Walled:
     """bubblewrap with the arguments of a cell, started without Petri."""
 
     def __init__(self, folder: Path, root: Path) -> None:
-        walls = Walls(str(folder), str(root), readable(path for path, _ in MASKED), tmp_bytes=2**26)
-        self._words = confine(walls, "/workspace", {"PATH": "/usr/bin:/bin"})
+        walls = Walls(
+            str(folder), str(root), readable(path for path, _ in MASKED), tmp_bytes=2**26, devices=None
+        )
+        self._words = confine(walls, {})
         self._filter = seccomp.program()
 
     def run(self) -> None:
@@ -101,13 +110,12 @@ class _Walled:
         os.write(filter_fd, self._filter)
         os.lseek(filter_fd, 0, os.SEEK_SET)
         sink = os.open("/dev/null", os.O_WRONLY)
-        go = os.open("/dev/zero", os.O_RDONLY)
+        go = filled(word(None))
+        told = filled(brief(_HELLO_COMMAND))
         words = list(self._words)
         words[words.index("--seccomp") + 1] = str(filter_fd)
         words[words.index("--json-status-fd") + 1] = str(sink)
-        _run(
-            ["bwrap", *words, "--", INIT, str(sink), str(go), PYTHON, "main.py"],
-            pass_fds=(filter_fd, sink, go),
-        )
-        for descriptor in (filter_fd, sink, go):
+        init = [INIT[0], *map(str, (sink, go, told, sink, sink)), "0"]  # any number of processes
+        _run(["bwrap", *words, "--", *init], pass_fds=(filter_fd, sink, go, told))
+        for descriptor in (filter_fd, sink, go, told):
             os.close(descriptor)

@@ -17,14 +17,12 @@ from pathlib import Path
 from benchmarks.bench import Row, interleaved, p50, served
 from benchmarks.exec_overhead import HELLO, PLAIN, PYTHON, HelloSandbox
 from petri.engine import rootfs, seccomp
+from petri.engine.brief import brief, word
 from petri.engine.confine import (
     ARGUMENTS_FD,
-    GO_FD,
     INIT,
     MASKED,
-    REPORT_FD,
-    SECCOMP_FD,
-    STATUS_FD,
+    TARGETS,
     Walls,
     confine,
     readable,
@@ -32,13 +30,14 @@ from petri.engine.confine import (
 from petri.engine.wiring import filled
 from petri.launcher import cgroups
 from petri.launcher.cells import Cells
+from petri.model import Command
 
 ROUNDS = 60
 AT_ONCE = (1, 2, 4, 8)
 WINDOW_S = 4.0
 _UID = 180_001
-_TARGETS = [0, 1, 2, REPORT_FD, GO_FD, ARGUMENTS_FD, SECCOMP_FD, STATUS_FD]
-_START = ("/usr/bin/bwrap", "--args", str(ARGUMENTS_FD), "--", INIT, str(REPORT_FD), str(GO_FD))
+_START = ("/usr/bin/bwrap", "--args", str(ARGUMENTS_FD), "--", *INIT, "0")
+_HELLO = Command((PYTHON, "main.py"), "/workspace", 0, {"PATH": "/usr/bin:/bin"})
 
 
 def measure() -> list[Row]:
@@ -91,8 +90,8 @@ class _Bench:
             path.chmod(0o755)
         self._gate = str(scratch / "rootfs" / "gate")
         masked = readable(path for path, _ in MASKED)
-        walls = Walls(str(self.folder), str(scratch / "rootfs"), masked, tmp_bytes=2**26)
-        self._words = confine(walls, "/workspace", {"PATH": "/usr/bin:/bin"})
+        walls = Walls(str(self.folder), str(scratch / "rootfs"), masked, tmp_bytes=2**26, devices=None)
+        self._words = confine(walls, {})
         self._filter = seccomp.program()
         self.plain = [
             *(*PLAIN, "--bind", str(self.folder), "/workspace", "--chdir", "/workspace"),
@@ -110,8 +109,8 @@ class _Bench:
             del words[at : at + 2]
         order = {
             "id": 1,
-            "argv": [*_START, PYTHON, "main.py"],
-            "targets": _TARGETS,
+            "argv": list(_START),
+            "targets": TARGETS,
             "uid": uid,
             "limits": {"cpus": 1, "memory_bytes": 2**28, "processes": 64},
             "rlimits": [],
@@ -119,10 +118,11 @@ class _Bench:
         with ExitStack() as stack:
             reading, writing = (_held(stack, end) for end in os.pipe2(os.O_CLOEXEC))
             null = _held(stack, os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC))
-            go = _held(stack, os.open("/dev/zero", os.O_RDONLY | os.O_CLOEXEC))
+            go = _held(stack, filled(word(None)))
             arguments = _held(stack, filled(("\0".join(words) + "\0").encode()))
             rules = _held(stack, filled(self._filter))
-            cells.spawn(order, (null, writing, null, null, go, arguments, rules))
+            told = _held(stack, filled(brief(_HELLO)))
+            cells.spawn(order, (null, writing, null, null, go, arguments, rules, told, null))
             while len(cells):
                 os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
                 cells.reap()

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,6 +59,24 @@ def sh(http: httpx.Client, sandbox: str, script: str) -> str:
     assert told["exit_code"] == 0, told
     printed: str = told["stdout"]
     return printed
+
+
+@contextmanager
+def at_work(http: httpx.Client, sandbox: str, script: str = "true", **body: Any) -> Iterator[None]:
+    """Have a run that has done `script` and works on, however long the block takes; then it is cancelled."""
+    asking = threading.Thread(
+        target=lambda: ask(http, sandbox, command=f"{script}; mkdir begun; sleep 600", timeout_s=600, **body)
+    )
+    asking.start()
+    try:
+        begun = {"path": "begun"}
+        eventually(lambda: http.get(f"/v1/sandboxes/{sandbox}/files", params=begun).status_code == 200)
+        yield
+    finally:
+        for each in http.get(f"/v1/sandboxes/{sandbox}/runs").json()["runs"]:
+            if each["state"] == "running":
+                http.post(f"/v1/runs/{each['run_id']}/cancel")
+        asking.join()
 
 
 def refused(response: httpx.Response, *statuses: int) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """Real parts for every test: a server process with a home of its own, and clients for it."""
 
+import gc
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,16 +11,48 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from hypothesis import settings
 
-from petri.sdk.folder.mirror import Mirror
-from tests.sync_server import SyncServer
+from tests.examples import WHOLE
+from tests.programs import put_programs
+
+if TYPE_CHECKING:  # each brings half of Petri, and whoever hands out tests to others reads this file first
+    from petri.sdk.folder.mirror import Mirror
+    from tests.sync_server import SyncServer
+
+# Whoever starts the tests in the background, or by `nohup`, has some ignored, and every server and command
+# with them. Python itself ignores two.
+for _number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PETRI = Path(sys.executable).parent / "petri"
 READY_S = 20
 SCRAPS_S = 60
+ANY_TLS = httpx.create_ssl_context(verify=False)
+"""Made once: most tests have a client of their own, and making this takes most of making one."""
+OWN_SERVER = frozenset({"new_server", "on_small_disk", "battlefield", "index", "locked", "team"})
+"""Fixtures that start servers for one test, or one file of tests, alone."""
+
+settings.load_profile(WHOLE)  # unless `--hypothesis-profile` says otherwise, later
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out of `make check` whatever has a server of its own: a second each, and there are many."""
+    for item in items:
+        if isinstance(item, pytest.Function) and OWN_SERVER & set(item.fixturenames):
+            item.add_marker(pytest.mark.long)
+
+
+def pytest_collection_finish() -> None:
+    """Have no collection of garbage look at the thousands of tests again: they stay to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @dataclass
@@ -34,6 +68,9 @@ class Server:
 
     def start(self) -> "Server":
         """Start it and wait until it answers."""
+        if not (self.home / "petri").exists() and not self.prefix:
+            (self.home / "petri").mkdir(mode=0o700)
+            put_programs(self.home / "petri" / "engine")
         log = (self.home / "server.log").open("ab")
         # Without root there may be no cgroups to limit anything with; every other layer stays on.
         cgroups = "required" if os.geteuid() == 0 else "optional"
@@ -82,7 +119,7 @@ class Server:
 
     def client(self) -> httpx.Client:
         """Return a plain HTTP client for it."""
-        return httpx.Client(base_url=self.url, timeout=60, verify=False, trust_env=False)
+        return httpx.Client(base_url=self.url, timeout=60, verify=ANY_TLS, trust_env=False)
 
 
 @pytest.fixture(scope="session")
@@ -108,6 +145,32 @@ def new_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     for server in made:
         if server.process is not None:
             server.stop(signal.SIGKILL)
+
+
+SMALL_DISK_BYTES = 64 << 20
+MOUNT = 'mount -o loop "$IMAGE" "$PETRI_HOME" && exec "$0" "$@"'
+
+
+@pytest.fixture
+def on_small_disk(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """Start a server whose home is a disk of 64 MiB, in a mount namespace that ends with it."""
+    if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
+        pytest.skip("only root can mount a small disk, and mkfs.ext4 makes it")
+    image = tmp_path / "image"
+    with image.open("wb") as file:
+        file.truncate(SMALL_DISK_BYTES)
+    subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(image)], check=True, capture_output=True)
+    (tmp_path / "petri").mkdir()
+    private = ["unshare", "--mount", "--propagation", "private", "sh", "-c", MOUNT]
+    made = Server(tmp_path, {"IMAGE": str(image)}, prefix=private)
+
+    def start(**env: str) -> Server:
+        made.env |= env
+        return made.start()
+
+    yield start
+    if made.process is not None:
+        made.stop(signal.SIGKILL)
 
 
 @pytest.fixture
@@ -145,9 +208,18 @@ def harmless(server: Server, http: httpx.Client) -> Iterator[None]:
 # ---------------------------------------------------------------------------------------------- syncs
 
 
-@pytest.fixture
-def syncs() -> Iterator[SyncServer]:
-    """A server that does nothing but syncs, in memory, with faults on demand."""
+@pytest.fixture(params=["in memory", pytest.param("real", marks=pytest.mark.long)])
+def syncs(request: pytest.FixtureRequest) -> "Iterator[SyncServer]":
+    """A server that does nothing but syncs, in memory, with faults on demand; and then the real one."""
+    from tests.sync_server import SyncServer
+
+    if request.param == "real":
+        from tests.real_syncs import RealSyncs
+
+        real = RealSyncs(request.getfixturevalue("server"))
+        yield real  # type: ignore[misc] # for all that most tests ask
+        real.close()
+        return
     syncs = SyncServer()
     yield syncs
     syncs.stop()
@@ -163,13 +235,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def box(syncs: SyncServer) -> str:
+def box(syncs: "SyncServer") -> str:
     """A sandbox of that server."""
     return syncs.create("crawler")
 
 
 @pytest.fixture
-def mirror(folder: Path, box: str, syncs: SyncServer) -> Iterator[Mirror]:
+def mirror(folder: Path, box: str, syncs: "SyncServer") -> "Iterator[Mirror]":
     """The folder and the sandbox, to be kept in step."""
+    from petri.sdk.folder.mirror import Mirror
+
     with Mirror(folder, box, syncs.url, retries=0) as mirror:
         yield mirror

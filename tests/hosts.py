@@ -15,10 +15,12 @@ from petri.operations import ANYBODY, Access, Host, Policy
 from petri.operations.create import Wish, create
 from petri.operations.desk import Desk
 from petri.operations.languages import Languages
+from petri.operations.parking import Parking
 from petri.operations.shares import Shares
 from petri.operations.tenant_disk import TenantDisk
+from petri.store import Store
 from petri.transcript import Transcripts
-from petri.workspace import Bounds, Workspaces
+from petri.workspace import Bounds, Checkouts, Workspaces
 
 CALLER = ANYBODY
 LIMITS = Limits(cpus=1, memory_bytes=2**28, processes=64, timeout_s=60)
@@ -46,6 +48,7 @@ async def open_host(
     """Hold open a host whose state lies under `home`; what it began is cancelled in the end."""
     workspaces = workspaces or Workspaces(home / "workspaces", Bounds(2**30, 1000))
     engine = engine or PlayedEngine()
+    store = Store(home / "store")
     ledger = ledgers.open(f"sqlite:///{home / 'ledger.db'}")
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -54,17 +57,21 @@ async def open_host(
                 ledger=ledger,
                 access=Access(None, Quotas()),
                 workspaces=workspaces,
+                store=store,
                 engines={"fake": engine},
                 transcripts=Transcripts(home / "runs", 2**20),
                 desk=desk,
                 tenant_disk=TenantDisk(ledger, workspaces.measure, desk.is_busy),
                 shares=Shares(workspaces, count),
+                checkouts=Checkouts(home / "checkouts", 2**30, 0),
                 languages=Languages(engine, workspaces, None, LIMITS),
                 policy=Policy(LIMITS, LIMITS, None, 2**20),
+                parking=Parking(0, tasks.create_task),
                 tasks=tasks,
             )
     finally:
         await ledger.close()
+        store.close()
 
 
 async def new_sandbox(host: Host, **wish: object) -> Sandbox:

@@ -64,6 +64,7 @@ class SyncServer:
         """What to say to the next requests, instead of an answer."""
         self.meanwhile: Callable[[], object] = lambda: None
         """What happens between a request and its answer."""
+        self._made = 0
         self._lock = threading.Lock()
         self._port = 0
         self.start()
@@ -94,11 +95,17 @@ class SyncServer:
     def create(self, name: str = "") -> str:
         """Make a sandbox and return its id."""
         letters = "abcdefghijklmnopqrstuvwxyz234567"
-        number = len(self.sandboxes)
+        self._made += 1
+        number = self._made
         sandbox = "sb-" + "".join(letters[number >> 5 * place & 31] for place in range(20))
         self.sandboxes[sandbox] = EMPTY
         self.names[name or sandbox] = sandbox
         return sandbox
+
+    def delete(self, sandbox: str) -> None:
+        """Have it no more, and its name free."""
+        del self.sandboxes[sandbox]
+        self.names = {name: each for name, each in self.names.items() if each != sandbox}
 
     def kinds(self) -> list[str]:
         """Return what the records of the last sync were."""
@@ -125,6 +132,10 @@ class SyncServer:
         """Return what every file there holds."""
         found = walk(self.fetch, self.sandboxes[sandbox])
         return {path: self.contents[each.digest] for path, each in found if isinstance(each, File)}
+
+    def forge(self, content: bytes, forged: bytes) -> None:
+        """Send something else whenever `content` is asked for, under its digest."""
+        self.contents[address(content)] = forged
 
     def forget(self) -> None:
         """Lose every tree but the sandboxes' own, and every content but theirs: as after a clean-up."""

@@ -8,7 +8,9 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from tests.calls import create, refused, say
+from petri import wire
+from petri.wire.values import Request
+from tests.calls import ask, create, refused, say
 from tests.conftest import Server
 
 pytestmark = pytest.mark.usefixtures("harmless")
@@ -155,6 +157,13 @@ def test_json_of_another_shape_is_refused(
     refused(send(http, endpoint, sandbox, body), 422)
 
 
+@pytest.mark.parametrize("endpoint", ENDPOINTS)
+def test_a_body_that_is_no_object_is_told_what_it_should_be(
+    http: httpx.Client, sandbox: str, endpoint: str
+) -> None:
+    assert "must be a JSON object" in refused(send(http, endpoint, sandbox, b"[]"), 422)["detail"]
+
+
 def test_an_empty_body_is_an_empty_object(http: httpx.Client, sandbox: str) -> None:
     assert http.post("/v1/sandboxes").status_code == 201
     assert http.patch(f"/v1/sandboxes/{sandbox}").status_code == 200
@@ -162,6 +171,7 @@ def test_an_empty_body_is_an_empty_object(http: httpx.Client, sandbox: str) -> N
     assert "exactly one" in refused(http.post("/v1/exec"), 422)["detail"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 def test_an_enormous_body_is_too_large(
@@ -209,6 +219,7 @@ UNREAD = {
     "nested too deeply": b'{"code": ' + b"[" * 100_000,
     "no UTF-8 at byte 10": b'{"code": "\xff"}',
     "too many digits": b'{"timeout_s": ' + b"9" * 10_000 + b"}",
+    "Unterminated string at byte 1": b'{"code',
 }
 
 
@@ -293,7 +304,7 @@ WRONG_FIELDS: list[tuple[str, str, Any]] = [
     *each(EXEC, "limits.timeout_s", 5),
     *each(EXEC, "engine", 5, "docker", SURROGATE),
     *each(EXEC, "network.mode", "open", "allow"),
-    *each(EXEC, "keep", "on_success", "never", 5, None),
+    *each(EXEC, "keep", "sometimes", 5, None),
     *each(EXEC, "detach", True, "yes", 1),
     *each(EXEC, "created_by", 5, "", "\x1b[2J", SURROGATE),
     *each(EXEC, "agent", 5, "", "\x1b[2J", SURROGATE),
@@ -315,8 +326,51 @@ def test_a_field_that_cannot_be_is_refused_by_name(
     assert len(http.get(f"/v1/sandboxes/{sandbox}/runs").json()["runs"]) == 0
 
 
+MEANT = [
+    (CREATE, "name", "-a", "1 to 63 letters, digits"),
+    (CREATE, "name", SURROGATE, "half a surrogate pair"),
+    (CREATE, "peers", [{"sandbox": NOBODY, "at": "/etc"}], "such as `/peers/writer`"),
+    (EXEC, "filename", SURROGATE, "half a surrogate pair"),
+    (EXEC, "command", [SURROGATE], "half a surrogate pair"),
+    (EXEC, "command", ["a\0"], "contains a NUL character"),
+    (EXEC, "command", [], "at least 1 item"),
+]
+
+
+@pytest.mark.parametrize(("endpoint", "field", "value", "meant"), MEANT, ids=lambda part: repr(part)[:20])
+def test_what_would_be_right_is_said_in_words(
+    http: httpx.Client, sandbox: str, endpoint: str, field: str, value: Any, meant: str
+) -> None:
+    problem = refused(send(http, endpoint, sandbox, json.dumps({field: value}).encode()), 422)
+
+    assert meant in problem["detail"]
+
+
+def test_every_pattern_has_its_meaning_in_words() -> None:
+    patterns: set[str] = set()
+    requests = [
+        model for model in vars(wire).values() if isinstance(model, type) and issubclass(model, Request)
+    ]
+    for model in requests:
+        json.loads(
+            json.dumps(model.model_json_schema()),
+            object_hook=lambda found: patterns.update([found["pattern"]] if "pattern" in found else []),
+        )
+
+    assert len(patterns) > 3
+    assert patterns - set(wire.MEANT) == set()
+
+
 def test_a_misspelt_field_is_told_which_was_meant(http: httpx.Client) -> None:
     answer = http.post("/v1/sandboxes", json={"langauge": "python"})
 
     assert (answer.status_code, answer.json()["field"]) == (422, "langauge")
     assert "did you mean `language`?" in answer.json()["detail"]
+
+
+def test_a_field_that_belongs_elsewhere_is_not_offered_in_its_own_place(
+    http: httpx.Client, sandbox: str
+) -> None:
+    answer = ask(http, sandbox, command="true", peers=[])
+
+    assert refused(answer, 422)["detail"] == "there is no field 'peers' here"

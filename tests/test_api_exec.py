@@ -165,17 +165,19 @@ def test_a_cwd_outside_is_refused(http: httpx.Client, sandbox: str, cwd: str) ->
     refused(ask(http, sandbox, command="pwd", cwd=cwd), 400)
 
 
+@pytest.mark.long  # for a shell has to begin within that second, whatever else the machine does
 @pytest.mark.parametrize("name", ["timeout_s", "timeout"])
 def test_a_timeout_ends_everything_the_run_started(http: httpx.Client, sandbox: str, name: str) -> None:
     begun = time.monotonic()
-    told = run(http, sandbox, command="echo begun; sleep 60 & sleep 60", **{name: 0.3})
+    told = run(http, sandbox, command="echo begun; sleep 60 & sleep 60", **{name: 1})
 
     assert time.monotonic() - begun < 5
     assert (told["timed_out"], told["exit_code"], told["stdout"]) == (True, None, "begun\n")
     assert (told["state"], told["cancelled"]) == ("done", False)
-    assert 250 < told["duration_ms"] < 4000
+    assert 950 < told["duration_ms"] < 4000
 
 
+@pytest.mark.long
 def test_a_sandbox_s_own_timeout_counts_where_a_run_names_none(http: httpx.Client) -> None:
     sandbox = create(http, limits={"timeout_s": 0.3})
 
@@ -228,6 +230,7 @@ def test_an_unknown_language_names_those_there_are(http: httpx.Client, sandbox: 
     for answer in (
         http.post("/v1/sandboxes", json={"language": "cobol"}),
         ask(http, sandbox, code="x", language="cobol"),
+        ask(http, sandbox, command="true", language="cobol"),
         http.post("/v1/exec", json={"code": "x", "language": "cobol"}),
     ):
         problem = refused(answer, 422)
@@ -300,6 +303,7 @@ def test_as_much_stdin_as_there_may_be_arrives(http: httpx.Client, sandbox: str)
     assert run(http, sandbox, command="wc -c", stdin="x" * (8 * 2**20))["stdout"] == "8388608\n"
 
 
+@pytest.mark.long
 def test_as_many_arguments_as_there_may_be_arrive(http: httpx.Client, sandbox: str) -> None:
     env = {f"A{number}": "x" for number in range(500)}
     told = run(http, sandbox, command=["sh", "-c", "echo $#", "sh"], args=["x"] * 6400, env=env)
@@ -355,6 +359,7 @@ def test_binary_output_is_replaced_in_the_answer_and_exact_at_its_address(
     assert http.get(f"/v1/runs/{told['run_id']}/stderr").content == b"\x80err"
 
 
+@pytest.mark.long
 def test_of_long_output_the_answer_has_head_and_tail_and_the_address_all(
     http: httpx.Client, sandbox: str
 ) -> None:

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.calls import ask, create, put, refused, run, sh
 from tests.conftest import Server
@@ -70,6 +71,7 @@ def test_runs_are_listed_newest_first_and_in_pages(http: httpx.Client, sandbox: 
     assert seen == made[::-1]
 
 
+@pytest.mark.long
 def test_a_page_of_runs_stays_short_however_long_their_arguments_are(
     http: httpx.Client, sandbox: str
 ) -> None:

@@ -6,13 +6,14 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.calls import (
+    create,
     descriptors,
     eventually,
     files_url,
@@ -103,6 +104,7 @@ def test_writing_over_a_planted_link_replaces_the_link(http: httpx.Client, sandb
     assert http.get(files_url(sandbox, "real")).content == b"old\n"
 
 
+@pytest.mark.long
 def test_a_file_swapped_by_running_code_is_never_the_host_s(http: httpx.Client, sandbox: str) -> None:
     put(http, sandbox, "real", "mine")
     swap = (
@@ -288,10 +290,13 @@ def test_a_lying_content_length_harms_nobody_else(
 
 
 def test_clients_that_leave_before_the_first_byte_cost_no_descriptor(
-    server: Server, http: httpx.Client, sandbox: str
+    new_server: Callable[..., Server],
 ) -> None:
-    put(http, sandbox, "large", b"x" * 5_000_000)
-    sh(http, sandbox, "mkdir folder; cp large folder/a; cp large folder/b")
+    server = new_server(PETRI_PARKED_BYTES="0")  # a cell that comes to stand has descriptors of its own
+    with server.client() as http:
+        sandbox = create(http)
+        put(http, sandbox, "large", b"x" * 5_000_000)
+        sh(http, sandbox, "mkdir folder; cp large folder/a; cp large folder/b")
     requests = [files_url(sandbox, "large"), files_url(sandbox, "folder") + "?archive=tar"]
     before = descriptors(server)
 

@@ -14,6 +14,8 @@ from blake3 import blake3
 from tests.calls import create, eventually, files_url, put, refused, scraps, sh, workspaces
 from tests.conftest import Server
 
+pytestmark = pytest.mark.long
+
 GIB = 1 << 30
 NO_DIGEST = f'"{"0" * 64}"'
 

@@ -6,7 +6,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,22 +138,21 @@ def test_a_sandbox_that_could_not_be_made_holds_no_name(new_server: Callable[...
         assert http.post("/v1/sandboxes", json={"name": "unlucky"}).status_code >= 400
         (server.home / "away").rename(workspaces(server))
 
-        assert create(http, name="unlucky")
+        made = create(http, name="unlucky")
     server.stop()
     server.start()
     with server.client() as http:
-        # What a life left unfinished is finished in the next, once it answers.
-        deleted = partial(http.get, "/v1/sandboxes", params={"state": "deleted"})
-        eventually(lambda: bool(deleted().json()["sandboxes"]))
-        (broken,) = deleted().json()["sandboxes"]
-        assert (broken["name"], broken["ended_because"]) == ("unlucky", "broken")
+        # One that was refused never was: it is in no list, whatever state is asked for.
+        (known,) = http.get("/v1/sandboxes").json()["sandboxes"]
+        assert (known["id"], known["state"], known["name"]) == (made, "ready", "unlucky")
+        assert http.get("/v1/sandboxes", params={"state": "deleted"}).json()["sandboxes"] == []
+        assert [each.name for each in workspaces(server).glob("sb-*")] == [made]
 
 
 @pytest.mark.parametrize(
     ("field", "body"),
     [
         ("image", {"image": "debian:12"}),
-        ("from_snapshot", {"from_snapshot": "snap-1"}),
         ("network.mode", {"network": {"mode": "allow", "allow": ["pypi.org"]}}),
         ("network.mode", {"network": {"mode": "open"}}),
     ],
@@ -170,7 +168,7 @@ def test_what_is_not_built_yet_is_refused_by_name_and_never_ignored(
 
 @pytest.mark.parametrize(
     ("field", "body"),
-    [("keep", {"keep": "on_success"}), ("keep", {"keep": "never"}), ("detach", {"detach": True})],
+    [("detach", {"detach": True}), ("network.mode", {"network": {"mode": "open"}})],
 )
 def test_what_an_exec_cannot_do_yet_is_refused_by_name(
     http: httpx.Client, sandbox: str, field: str, body: dict[str, Any]
@@ -298,6 +296,7 @@ def test_many_who_delete_at_once_all_succeed(http: httpx.Client, pool: ThreadPoo
     assert kinds == ["create", "created", "delete", "removed"]
 
 
+@pytest.mark.long
 def test_a_ttl_ends_a_sandbox_even_in_use(http: httpx.Client) -> None:
     sandbox = create(http, ttl_s=0.5)
     assert show(http, sandbox)["expires_because"] == "ttl"

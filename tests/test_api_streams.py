@@ -120,6 +120,7 @@ def test_a_client_that_goes_away_does_not_end_its_run(
     assert sh(http, sandbox, "cat done.txt") == "done\n"
 
 
+@pytest.mark.long
 def test_whoever_comes_back_goes_on_where_the_line_broke(
     server: Server, http: httpx.Client, sandbox: str
 ) -> None:
@@ -173,6 +174,7 @@ def test_a_position_that_is_none_of_the_run_s_is_refused(http: httpx.Client, san
     refused(http.get(f"/v1/runs/{run_id}/events", params={"from": 2**53}), 422)
 
 
+@pytest.mark.long
 def test_output_made_to_look_like_frames_cannot_mislead_or_stall_a_watcher(
     server: Server, http: httpx.Client, sandbox: str
 ) -> None:

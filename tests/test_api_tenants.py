@@ -3,6 +3,7 @@
 The addresses come from the server's own description, so a new one cannot be forgotten here.
 """
 
+import json
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,11 +13,14 @@ from typing import Any
 import httpx
 import pytest
 
+from petri.syncing import NOTHING, Base, End
+from petri.trees import EMPTY
 from tests.calls import client_of, create, eventually, make_key, put, refused, replay, run, sh
 from tests.conftest import Server
+from tests.streams import stream
 
 OPERATOR = "the-operator-s-own-key-0123"
-NO_SANDBOX, NO_RUN = "sb-" + "a" * 20, "run-" + "a" * 20
+NO_SANDBOX, NO_RUN, NO_SNAPSHOT = "sb-" + "a" * 20, "run-" + "a" * 20, "snap-" + "a" * 20
 
 NEEDED = {
     ("GET", "/health"): None,
@@ -30,6 +34,7 @@ NEEDED = {
     ("DELETE", "/v1/sandboxes/{sandbox_id}"): "run",
     ("GET", "/v1/sandboxes/{sandbox_id}/runs"): "read",
     ("GET", "/v1/sandboxes/{sandbox_id}/events"): "read",
+    ("GET", "/v1/sandboxes/{sandbox_id}/environment"): "read",
     ("POST", "/v1/sandboxes/{sandbox_id}/exec"): "run",
     ("POST", "/v1/exec"): "run",
     ("POST", "/v1/sandboxes/{sandbox_id}/files"): "run",
@@ -38,11 +43,24 @@ NEEDED = {
     ("HEAD", "/v1/sandboxes/{sandbox_id}/files/{path}"): "read",
     ("PUT", "/v1/sandboxes/{sandbox_id}/files/{path}"): "run",
     ("DELETE", "/v1/sandboxes/{sandbox_id}/files/{path}"): "run",
+    ("GET", "/v1/sandboxes/{sandbox_id}/diff"): "read",
+    ("GET", "/v1/sandboxes/{sandbox_id}/blame"): "read",
+    ("POST", "/v1/sandboxes/{sandbox_id}/merge"): "run",
+    ("POST", "/v1/sandboxes/{sandbox_id}/sync"): "run",
+    ("POST", "/v1/sandboxes/{sandbox_id}/sync/have"): "run",
     ("GET", "/v1/runs/{run_id}"): "read",
     ("GET", "/v1/runs/{run_id}/events"): "read",
     ("GET", "/v1/runs/{run_id}/stdout"): "read",
     ("GET", "/v1/runs/{run_id}/stderr"): "read",
     ("POST", "/v1/runs/{run_id}/cancel"): "run",
+    ("POST", "/v1/sandboxes/{sandbox_id}/snapshots"): "run",
+    ("GET", "/v1/sandboxes/{sandbox_id}/snapshots"): "read",
+    ("POST", "/v1/sandboxes/{sandbox_id}/restore"): "run",
+    ("POST", "/v1/sandboxes/{sandbox_id}/undo"): "run",
+    ("POST", "/v1/sandboxes/{sandbox_id}/fork"): "run",
+    ("GET", "/v1/snapshots"): "read",
+    ("GET", "/v1/snapshots/{snapshot}"): "read",
+    ("DELETE", "/v1/snapshots/{snapshot}"): "run",
     ("GET", "/v1/keys"): "admin",
     ("POST", "/v1/keys"): "admin",
     ("DELETE", "/v1/keys/{key_id}"): "admin",
@@ -59,6 +77,14 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("POST", "/v1/sandboxes/{sandbox_id}/files"): {"files": {"file": ("new.txt", b"new")}},
     ("PUT", "/v1/sandboxes/{sandbox_id}/files/{path}"): {"content": b"new"},
     ("PATCH", "/v1/sandboxes/{sandbox_id}"): {"json": {"idle_s": 600}},
+    ("POST", "/v1/sandboxes/{sandbox_id}/restore"): {"json": {"run": "{run_id}"}},
+    ("GET", "/v1/sandboxes/{sandbox_id}/blame"): {"params": {"path": "a.txt"}},
+    ("POST", "/v1/sandboxes/{sandbox_id}/merge"): {"json": {"from": "somewhere"}},
+    ("POST", "/v1/sandboxes/{sandbox_id}/sync"): {
+        "params": {"mode": "pull"},
+        "content": stream(Base(NOTHING), End(EMPTY)),
+    },
+    ("POST", "/v1/sandboxes/{sandbox_id}/sync/have"): {"content": bytes(32)},
     ("POST", "/v1/keys"): {"json": {"name": "made-by-the-scopes-test"}},
 }
 """What a call needs to get as far as the thing it is about."""
@@ -115,17 +141,23 @@ def calls(http: httpx.Client) -> set[tuple[str, str]]:
 
 
 def send(
-    http: httpx.Client, call: tuple[str, str], sandbox: str = NO_SANDBOX, run_id: str = NO_RUN
+    http: httpx.Client,
+    call: tuple[str, str],
+    sandbox: str = NO_SANDBOX,
+    run_id: str = NO_RUN,
+    snapshot: str = NO_SNAPSHOT,
 ) -> httpx.Response:
-    """Make a call that is whole, about that sandbox or that run."""
+    """Make a call that is whole, about that sandbox, that run or that snapshot."""
     method, path = call
+    body = json.dumps(BODIES.get(call, {}).get("json"))
     for name, value in (
-        *(("{sandbox_id}", sandbox), ("{run_id}", run_id), ("{path}", "a.txt")),
+        *(("{sandbox_id}", sandbox), ("{run_id}", run_id), ("{path}", "a.txt"), ("{snapshot}", snapshot)),
         *(("{key_id}", "aaaaaaaa"), ("{tenant}", "alice")),
     ):
-        path = path.replace(name, value)
+        path, body = path.replace(name, value), body.replace(name, value)
     assert "{" not in path, f"this test does not know what to put into {path}"
-    return http.request(method, path, **BODIES.get(call, {}))
+    rest = {name: value for name, value in BODIES.get(call, {}).items() if name != "json"}
+    return http.request(method, path, **rest, **({} if body == "null" else {"json": json.loads(body)}))
 
 
 def comparable(answer: httpx.Response, *ids: str) -> tuple[Any, ...]:
@@ -141,8 +173,8 @@ def comparable(answer: httpx.Response, *ids: str) -> tuple[Any, ...]:
 # --------------------------------------------------------------------------------------------- scopes
 
 
-def test_every_call_is_in_the_table(operator: httpx.Client) -> None:
-    assert calls(operator) == set(NEEDED)
+def test_every_call_is_in_the_table(http: httpx.Client) -> None:
+    assert calls(http) == set(NEEDED)
 
 
 @pytest.mark.parametrize("call", NEEDED, ids=" ".join)
@@ -161,8 +193,8 @@ def test_a_call_takes_the_scope_it_says_and_no_less(team: Team, call: tuple[str,
         assert (send(nobody, call).status_code == 401) is (needed is not None)
 
 
-def test_the_description_names_the_scope_of_each_call(operator: httpx.Client) -> None:
-    paths = operator.get("/openapi.json").json()["paths"]
+def test_the_description_names_the_scope_of_each_call(http: httpx.Client) -> None:
+    paths = http.get("/openapi.json").json()["paths"]
 
     named = {
         (method.upper(), path): described.get("x-petri-scope")
@@ -201,7 +233,9 @@ def test_whoever_may_only_look_changes_nothing(team: Team, alice: httpx.Client) 
 # ------------------------------------------------------------------------------------- what is not yours
 
 
-ABOUT_SOMETHING = [call for call in NEEDED if "{sandbox_id}" in call[1] or "{run_id}" in call[1]]
+ABOUT_SOMETHING = [
+    call for call in NEEDED if any(name in call[1] for name in ("{sandbox_id}", "{run_id}", "{snapshot}"))
+]
 
 
 @pytest.mark.parametrize("call", ABOUT_SOMETHING, ids=" ".join)
@@ -211,17 +245,21 @@ def test_what_is_somebody_else_s_is_answered_like_what_never_was(
     sandbox = create(alice, name=f"private-{abs(hash(call))}")
     put(alice, sandbox, "a.txt", "secret")
     run_id = run(alice, sandbox, command="echo secret")["run_id"]
+    snapshot = alice.post(f"/v1/sandboxes/{sandbox}/snapshots").json()["id"]
 
     for name in ("bob-run", "bob-admin", "operator"):
         with team.client(name) as stranger:
-            foreign, unknown = send(stranger, call, sandbox, run_id), send(stranger, call)
+            foreign, unknown = send(stranger, call, sandbox, run_id, snapshot), send(stranger, call)
         assert foreign.status_code == 404, foreign.text
-        assert comparable(foreign, sandbox, run_id) == comparable(unknown, NO_SANDBOX, NO_RUN)
+        asked = comparable(foreign, sandbox, run_id, snapshot)
+        assert asked == comparable(unknown, NO_SANDBOX, NO_RUN, NO_SNAPSHOT)
 
     assert alice.get(f"/v1/sandboxes/{sandbox}").json()["state"] == "ready"
     assert alice.get(f"/v1/sandboxes/{sandbox}/files/a.txt").text == "secret"
     assert len(alice.get(f"/v1/sandboxes/{sandbox}/runs").json()["runs"]) == 1
-    assert send(alice, call, sandbox, run_id).status_code != 404, "the call is whole: its owner is let in"
+    assert send(alice, call, sandbox, run_id, snapshot).status_code != 404, (
+        "the call is whole: its owner is let in"
+    )
 
 
 def test_a_run_that_goes_on_is_hidden_too(alice: httpx.Client, bob: httpx.Client) -> None:
@@ -237,6 +275,47 @@ def test_a_run_that_goes_on_is_hidden_too(alice: httpx.Client, bob: httpx.Client
 
         assert going.result()["stdout"] == "done\n"
     assert replay(alice, run_id)[-1].kind == "done"
+
+
+def test_what_others_have_is_no_peer_no_moment_and_no_side_of_a_merge(
+    alice: httpx.Client, bob: httpx.Client
+) -> None:
+    theirs = create(alice)
+    put(alice, theirs, "a.txt", "secret")
+    ended = run(alice, theirs, command="echo more >> a.txt")
+    snapshot = alice.post(f"/v1/sandboxes/{theirs}/snapshots", json={}).json()["id"]
+    mine = create(bob)
+    put(bob, mine, "a.txt", "mine")
+    unknown = {
+        theirs: NO_SANDBOX,
+        ended["run_id"]: NO_RUN,
+        snapshot: "snap-aaaaaaaaaaaaaaaaaaaa",
+        ended["tree_after"]: "00" * 32,
+    }
+
+    for foreign, nobody in unknown.items():
+        asked = [
+            [bob.get(f"/v1/sandboxes/{mine}/diff", params={"to": said}) for said in (foreign, nobody)],
+            [bob.get(f"/v1/sandboxes/{mine}/diff", params={"from": said}) for said in (foreign, nobody)],
+            [
+                bob.post(f"/v1/sandboxes/{mine}/merge", json={"from": said, "base": "now"})
+                for said in (foreign, nobody)
+            ],
+        ]
+        for answers in asked:
+            assert answers[0].status_code == 404, answers[0].text
+            assert comparable(answers[0], foreign) == comparable(answers[1], nobody)
+    for name, foreign in (("sandbox", theirs), ("tree", ended["tree_after"]), ("snapshot", snapshot)):
+        bodies = [
+            {"peers": [{"sandbox": mine, "at": "/peers/x", name: said}]}
+            for said in (foreign, unknown[foreign])
+        ]
+        made = [bob.post("/v1/sandboxes", json=body) for body in bodies]
+        assert refused(made[0], 422)["field"] == f"peers.0.{name}"
+        assert comparable(made[0], foreign) == comparable(made[1], unknown[foreign])
+        changed = [bob.patch(f"/v1/sandboxes/{mine}", json=body) for body in bodies]
+        assert comparable(changed[0], foreign) == comparable(changed[1], unknown[foreign])
+    assert bob.get(f"/v1/sandboxes/{mine}").json()["peers"] == []
 
 
 def test_lists_names_and_cursors_stay_within_a_tenant(alice: httpx.Client, bob: httpx.Client) -> None:
@@ -310,7 +389,7 @@ def test_quotas_are_set_one_by_one_shown_and_cleared(operator: httpx.Client) -> 
 
     assert changed["quotas"] == {"sandboxes": 0, "runs": 2, "disk_bytes": 2**20}
     assert changed["own_quotas"] == ["disk_bytes", "runs"]
-    assert changed["usage"] == {"sandboxes": 0, "runs": 0, "disk_bytes": 0}
+    assert changed["usage"] == {"sandboxes": 0, "runs": 0, "disk_bytes": 0, "store_bytes": 0}
     assert operator.get("/v1/tenants/shown").json() == changed
     assert changed in operator.get("/v1/tenants?limit=200").json()["tenants"]
     rows = operator.get("/v1/tenants/shown/events").json()["events"]
@@ -395,6 +474,7 @@ def test_files_beyond_the_quota_are_refused_whole(team: Team, operator: httpx.Cl
         assert f"uses {used} bytes" in told["detail"]
 
 
+@pytest.mark.long
 def test_whoever_filled_the_disk_from_inside_goes_on_once_it_is_tidied(
     team: Team, operator: httpx.Client
 ) -> None:

@@ -3,6 +3,7 @@
 import re
 
 import httpx
+import pytest
 
 from tests.calls import create, put, run
 
@@ -61,6 +62,7 @@ def test_undoing_a_change_gives_the_tree_there_was(http: httpx.Client, sandbox: 
     assert first == third != second
 
 
+@pytest.mark.long
 def test_a_run_that_was_cut_short_still_tells_what_it_wrote(http: httpx.Client, sandbox: str) -> None:
     told = run(http, sandbox, command="echo half > out; sleep 60", timeout_s=1)
 
@@ -75,6 +77,7 @@ def test_many_changes_are_counted_and_the_first_named(http: httpx.Client, sandbo
     assert told["changes"]["left_out"] == 501
 
 
+@pytest.mark.long
 def test_a_large_tree_is_watched_and_its_runs_told_alike(http: httpx.Client, sandbox: str) -> None:
     run(http, sandbox, command="mkdir m; cd m; for i in $(seq 600); do : > $i; done")
     run(http, sandbox, command="true")

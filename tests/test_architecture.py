@@ -4,6 +4,7 @@ import ast
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ MOST_LINES_OF_A_FILE = 400
 MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "errors": frozenset(),
     "logs": frozenset(),
+    "heap": frozenset(),
     "threads": frozenset(),
     "wire": frozenset(),
     "tally": frozenset(),
@@ -25,23 +27,28 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "model": frozenset({"errors"}),
     "settings": frozenset({"errors"}),
     "trees": frozenset({"errors"}),
+    "patches": frozenset({"trees"}),
     "syncing": frozenset({"trees", "errors"}),
     "store": frozenset({"trees", "errors"}),
     "workspace": frozenset({"trees", "tally", "errors"}),
+    "environment": frozenset({"engine", "model", "threads", "errors"}),
     "transcript": frozenset({"model", "threads", "errors"}),
     "ledger": frozenset({"model", "errors"}),
     "engine": frozenset({"launcher", "tally", "model", "threads", "errors"}),
     "operations": frozenset(
-        {"workspace", "transcript", "engine", "ledger", "tally", "model", "threads", "errors"}
+        {
+            *("workspace", "environment", "store", "syncing", "trees", "patches", "transcript", "engine"),
+            *("ledger", "tally", "model", "threads", "errors"),
+        }
     ),
     "api": frozenset({"operations", "workspace", "engine", "ledger", "model", "threads", "wire", "errors"}),
     "sdk": frozenset({"syncing", "trees", "wire", "errors"}),
     "cli": frozenset({"sdk", "wire", "home", "app", "errors"}),
-    "home": frozenset({"api", "operations", "ledger", "model", "wire", "settings", "errors"}),
+    "home": frozenset({"api", "operations", "store", "ledger", "model", "wire", "settings", "errors"}),
     "app": frozenset(
         {
-            *("api", "operations", "workspace", "transcript", "engine", "ledger", "model"),
-            *("home", "wire", "settings", "logs", "errors"),
+            *("api", "operations", "workspace", "environment", "store", "transcript", "engine", "ledger"),
+            *("model", "home", "heap", "wire", "settings", "logs", "errors"),
         }
     ),
     "petri": frozenset({"sdk"}),
@@ -49,19 +56,31 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
 """Every room. A room is a folder or a file of `src/petri`; `petri` is the package's own `__init__.py`."""
 
 BACK_DOORS: Mapping[tuple[str, str], str] = {
+    ("engine", "petri.launcher.cgroups"): "what a cell has used can be read without asking the launcher",
+    ("app", "petri.operations.parking"): "made once, handed to `Host`",
     ("api", "petri.operations.amend"): "an operation is a file: this is its door",
     ("api", "petri.operations.cancel"): "an operation is a file: this is its door",
     ("api", "petri.operations.create"): "an operation is a file: this is its door",
     ("api", "petri.operations.destroy"): "an operation is a file: this is its door",
+    ("api", "petri.operations.environment"): "an operation is a file: this is its door",
     ("api", "petri.operations.exec"): "an operation is a file: this is its door",
     ("api", "petri.operations.files"): "an operation is a file: this is its door",
     ("api", "petri.operations.health"): "an operation is a file: this is its door",
     ("api", "petri.operations.history"): "an operation is a file: this is its door",
     ("api", "petri.operations.keys"): "an operation is a file: this is its door",
+    ("api", "petri.operations.blaming"): "an operation is a file: this is its door",
+    ("api", "petri.operations.comparing"): "an operation is a file: this is its door",
+    ("api", "petri.operations.merging"): "an operation is a file: this is its door",
     ("api", "petri.operations.once"): "an operation is a file: this is its door",
+    ("api", "petri.operations.fork"): "an operation is a file: this is its door",
+    ("api", "petri.operations.restore"): "an operation is a file: this is its door",
+    ("api", "petri.operations.snapshots"): "an operation is a file: this is its door",
+    ("api", "petri.operations.sync"): "an operation is a file: this is its door",
+    ("api", "petri.operations.sync_request"): "`BrokenOff`: how the thread that reads a body is told",
     ("api", "petri.operations.tenants"): "an operation is a file: this is its door",
     ("api", "petri.operations.command"): "`Ask`, what an exec is asked with",
     ("api", "petri.operations.languages"): "`Language`, to show it",
+    ("api", "petri.operations.steps"): "`Step`, to show it",
     ("api", "petri.operations.shares"): "`Measured`, to show it",
     ("app", "petri.engine.bubblewrap"): "the one who chooses the driver",
     ("app", "petri.engine.process"): "whoever has a large workspace counted needs a process for it",
@@ -71,6 +90,12 @@ BACK_DOORS: Mapping[tuple[str, str], str] = {
     ("app", "petri.operations.tenant_disk"): "makes the host, and has somebody keep an eye on tenants' disk",
     ("app", "petri.operations.keys"): "has somebody write down now and then which keys are in use",
     ("app", "petri.operations.languages"): "makes the host, and the host has languages",
+    ("app", "petri.operations.outfitter"): "makes the host, and the host has somebody who installs packages",
+    ("app", "petri.environment.building"): "says where environments lie, and what they may take of the disk",
+    (
+        "operations",
+        "petri.environment.building",
+    ): "what is wanted is one half of that room, having it the other",
     ("app", "petri.operations.reap"): "recovers before the first request, and reaps for ever",
     ("app", "petri.api.front"): "the protocol of each connection: uvicorn is handed it by whoever starts it",
     ("app", "petri.api.guard"): "`is_loopback`: one answer to who may call without a key",
@@ -78,6 +103,8 @@ BACK_DOORS: Mapping[tuple[str, str], str] = {
     ("home", "petri.api.shapes"): "without a server, keys and tenants look as they do with one",
     ("home", "petri.operations.keys"): "an operation is a file: this is its door",
     ("home", "petri.operations.tenants"): "an operation is a file: this is its door",
+    ("environment", "petri.engine.tools"): "installers are children, and this is the one who may have some",
+    ("environment", "petri.engine.process"): "what a build writes is counted by a process, as a workspace is",
     ("engine", "petri.launcher.protocol"): "the two ends of one line must speak alike",
 }
 """Whoever enters another room otherwise than by its front door, and why."""
@@ -85,15 +112,29 @@ BACK_DOORS: Mapping[tuple[str, str], str] = {
 LAZY: Mapping[tuple[str, str], str] = {
     ("petri", "petri.sdk"): "the launcher imports this package too, and must stay small",
     ("petri.app", "uvloop"): "only a server needs it, and the doctor is in this file too",
+    ("petri.cli", "petri.cli.commands"): "a sync does without click, which takes as long to load as it takes",
+    ("petri.cli.quick", "petri.cli.folders"): "every other command does without",
+    ("petri.cli.folders", "petri.sdk"): "push, pull and sync do without",
+    ("petri.cli.folder_commands", "petri.cli"): "`petri --help` is there at once",
+    ("petri.cli.folder_commands", "petri.cli.folders"): "`petri --help` is there at once",
+    ("petri.cli.progress", "click"): "a sync does without, unless it takes so long that a bar is worth it",
+    ("petri.cli.runs", "petri.sdk"): "`petri --help` is there at once",
+    ("petri.cell.tools.continuing.sitecustomize", "runpy"): "most runs miss nothing",
+    ("petri.sdk.folder.mirror", "random"): "most syncs do without",
+    ("petri.sdk.folder.watching", "watchfiles"): "push, pull and sync do without",
     ("petri.cli.server", "petri.app"): "every other command does without the server",
     ("petri.cli.access", "petri.home"): "needed where no server runs, and brings most of one",
+    ("petri.cli.store", "petri.home"): "needed where no server runs, and brings most of one",
     ("petri.cli.options", "petri.sdk"): "`petri --help` is there at once",
     ("petri.cli.live", "petri.sdk"): "`petri --help` is there at once",
     ("petri.cli.files", "tempfile"): "`petri --help` is there at once",
     ("petri.cli.files", "petri.cli.unpacking"): "`petri --help` is there at once",
     ("petri.cli.unpacking", "zstandard"): "`petri --help` is there at once",
     ("petri.sdk.folder.line", "ssl"): "a server on this machine speaks plain HTTP",
+    ("petri.engine.bubblewrap", "petri.engine.seccomp"): "loads a library that the host may lack",
     ("petri.syncing.delta", "pyfastcdc"): "only a large file that is new or changed needs it",
+    ("petri.trees.hashing", "queue"): "only a large content is worth a second thread",
+    ("petri.trees.hashing", "threading"): "only a large content is worth a second thread",
     ("petri.ledger.migrations", "alembic"): "importing it takes longer than opening a ledger",
 }
 """Imports inside functions. None of them is there to get around an arrow."""
@@ -101,18 +142,17 @@ LAZY: Mapping[tuple[str, str], str] = {
 NAMED_FOR_TYPES: Mapping[str, str] = {
     "petri": "`petri.Client` is found on first use",
     "cli": "its clients and answers come on first use, see `LAZY`",
+    "sdk": "its clients bring httpx and pydantic, and come on first use",
 }
 """Rooms that import for type checkers alone. What they name counts as an arrow all the same."""
 
 PURE = ("errors", "model", "launcher", "tally", "cell")
 """Rooms that need nothing but the standard library, and nothing of the host's doing at import."""
 
-READS_THE_ENVIRONMENT = frozenset({"petri.settings", "petri.sdk.config"})
-"""The server's settings, and the two the clients share."""
-
-LONGER_FILES: Mapping[str, str] = {
-    "petri.wire": "the whole contract as types, on one page; it will be two when it gets a third kind",
-}
+READS_THE_ENVIRONMENT = frozenset(
+    {"petri.settings", "petri.sdk.config", "petri.cell.python.sitecustomize", "petri.cell.tools.pip"}
+)
+"""The server's settings, the two the clients share, and a Python inside a cell, which is given its own."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +189,15 @@ def _modules() -> dict[str, Path]:
 MODULES = _modules()
 
 
-def _imports() -> list[Import]:
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Return a file as a tree; several tests look at every file."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imports() -> list[Import]:
+    """Return every import there is; on use, since whoever only collects tests need not parse all of them."""
     return [each for name, path in MODULES.items() for each in _imports_of(name, path)]
 
 
@@ -159,11 +207,15 @@ def _imports_of(name: str, path: Path) -> Iterator[Import]:
             for target in _targets(node):
                 yield Import(name, target, node.lineno, is_lazy, is_for_types)
         is_lazy |= isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        is_for_types |= isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        is_for_types |= isinstance(node, ast.If) and _names_type_checking(node.test)
         for child in ast.iter_child_nodes(node):
             yield from look(child, is_lazy=is_lazy, is_for_types=is_for_types)
 
-    return look(ast.parse(path.read_text(encoding="utf-8")), is_lazy=False, is_for_types=False)
+    return look(parsed(path), is_lazy=False, is_for_types=False)
+
+
+def _names_type_checking(test: ast.expr) -> bool:
+    return getattr(test, "id", getattr(test, "attr", None)) == "TYPE_CHECKING"
 
 
 def _targets(node: ast.Import | ast.ImportFrom) -> list[str]:
@@ -176,8 +228,9 @@ def _targets(node: ast.Import | ast.ImportFrom) -> list[str]:
     return sorted({each if each in MODULES else module for each in inner})
 
 
-IMPORTS = _imports()
-OURS = [each for each in IMPORTS if each.target.split(".")[0] == "petri"]
+def ours() -> list[Import]:
+    """Return those of our own modules."""
+    return [each for each in imports() if _top_level(each.target) == "petri"]
 
 
 def _top_level(module: str) -> str:
@@ -202,20 +255,20 @@ def test_every_room_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("room", MAY_IMPORT)
 def test_room_imports_only_what_it_may(room: str) -> None:
-    crossings = [each for each in OURS if each.room == room and _leaves_its_room(each)]
+    crossings = [each for each in ours() if each.room == room and _leaves_its_room(each)]
 
     assert [str(each) for each in crossings if _room(each.target) not in MAY_IMPORT[room]] == []
 
 
 def test_rooms_are_entered_by_their_front_doors() -> None:
-    entries = [each for each in OURS if _passes_a_back_door(each)]
+    entries = [each for each in ours() if _passes_a_back_door(each)]
 
     assert [str(each) for each in entries if (each.room, each.target) not in BACK_DOORS] == []
 
 
 @pytest.mark.parametrize("room", PURE)
 def test_pure_room_needs_the_standard_library_alone(room: str) -> None:
-    theirs = [each for each in IMPORTS if each.room == room and _top_level(each.target) != "petri"]
+    theirs = [each for each in imports() if each.room == room and _top_level(each.target) != "petri"]
 
     assert [str(each) for each in theirs if _top_level(each.target) not in sys.stdlib_module_names] == []
 
@@ -233,7 +286,7 @@ def test_no_arrow_points_in_a_circle() -> None:
 
 
 def test_imports_inside_functions_are_the_listed_ones() -> None:
-    lazy = [each for each in IMPORTS if each.is_lazy]
+    lazy = [each for each in imports() if each.is_lazy]
 
     assert [str(each) for each in lazy if not _is_listed_as_lazy(each)] == []
 
@@ -245,34 +298,35 @@ def _is_listed_as_lazy(each: Import) -> bool:
 
 
 def test_imports_for_type_checkers_stay_where_they_are_listed() -> None:
-    for_types = [each for each in IMPORTS if each.is_for_types]
+    for_types = [each for each in imports() if each.is_for_types]
 
     assert [str(each) for each in for_types if each.room not in NAMED_FOR_TYPES] == []
 
 
 def test_no_exception_has_outlived_its_reason() -> None:
-    doors = {(each.room, each.target) for each in OURS if _passes_a_back_door(each)}
+    doors = {(each.room, each.target) for each in ours() if _passes_a_back_door(each)}
     lazy = {
         (importer, target)
         for importer, target in LAZY
-        for each in IMPORTS
+        for each in imports()
         if each.is_lazy and each.importer == importer and f"{each.target}.".startswith(f"{target}.")
     }
-    arrows = {(each.room, _room(each.target)) for each in OURS if _leaves_its_room(each)}
+    arrows = {(each.room, _room(each.target)) for each in ours() if _leaves_its_room(each)}
 
     assert set(BACK_DOORS) - doors == set()
     assert set(LAZY) - lazy == set()
-    assert set(NAMED_FOR_TYPES) - {each.room for each in IMPORTS if each.is_for_types} == set()
+    assert set(NAMED_FOR_TYPES) - {each.room for each in imports() if each.is_for_types} == set()
     assert {(room, target) for room, targets in MAY_IMPORT.items() for target in targets} - arrows == set()
-    assert {name for name in LONGER_FILES if _lines(MODULES[name]) <= MOST_LINES_OF_A_FILE} == set()
 
 
 def test_the_environment_is_read_in_two_places() -> None:
     readers = {
         name
         for name, path in MODULES.items()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("os.environ", "os.getenv")
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("environ", "getenv")
+        and ast.unparse(node) in ("os.environ", "os.getenv")
     }
 
     assert readers == READS_THE_ENVIRONMENT
@@ -282,7 +336,7 @@ def test_no_function_is_longer_than_a_screen() -> None:
     long = [
         f"{name}.{node.name} has {1 + (node.end_lineno or 0) - node.lineno} lines"
         for name, path in MODULES.items()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (node.end_lineno or 0) - node.lineno >= MOST_LINES_OF_A_FUNCTION
     ]
@@ -293,7 +347,7 @@ def test_no_function_is_longer_than_a_screen() -> None:
 def test_no_file_is_too_long_to_be_one_idea() -> None:
     long = {name for name, path in MODULES.items() if _lines(path) > MOST_LINES_OF_A_FILE}
 
-    assert long - set(LONGER_FILES) == set()
+    assert long == set()
 
 
 def test_the_table_in_architecture_md_is_this_one() -> None:

@@ -1,24 +1,29 @@
 """What bubblewrap in particular must do: nothing survives, nothing leaks, nothing is forged."""
 
+import ast
 import asyncio
+import errno
 import os
 import signal
 import textwrap
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from petri.engine import Place
-from petri.engine.confine import Walls, confine
+from petri.engine import Ahead, Mount, Place
+from petri.engine.bubblewrap import BubblewrapEngine
+from petri.engine.confine import MASKED, Walls, confine
 from petri.errors import EngineFailed
 from tests.calls import eventually
-from tests.test_engine_contract import LIMITS, OWNER, Bench, bench
+from tests.test_engine_contract import BOTH_WAYS, LIMITS, OWNER, Bench, bench
 
 __all__ = ["bench"]
 
-pytestmark = pytest.mark.parametrize("bench", ["bubblewrap"], indirect=True)
+pytestmark = [pytest.mark.long, BOTH_WAYS]
 GOLDEN = Path(__file__).parent / "golden" / "bwrap.txt"
 
 
@@ -137,6 +142,54 @@ async def test_only_the_workspace_and_tmp_can_be_written(bench: Bench) -> None:
     assert bench.screen["stdout"].decode().split() == ["/tmp", "/dev/shm", "/workspace"]
 
 
+HARMLESS = {
+    *("bootconfig", "buddyinfo", "cgroups", "config.gz", "consoles", "cpuinfo", "crypto", "devices"),
+    *("diskstats", "dma", "execdomains", "fb", "filesystems", "iomem", "ioports", "loadavg", "locks"),
+    *("mdstat", "meminfo", "misc", "modules", "mounts", "partitions", "schedstat", "softirqs", "stat"),
+    *("swaps", "uptime", "version", "version_signature", "vmstat", "zoneinfo"),
+}
+"""What a run may know of its host, by SECURITY.md: what kind of machine it is, and how busy."""
+
+
+async def test_nothing_of_the_kernel_s_can_be_read_but_what_was_reviewed(bench: Bench) -> None:
+    """What is masked is missing from the list above, and so is whatever a kernel comes to show next."""
+    await bench.run(
+        python("""
+            import os
+            for name in os.listdir("/proc"):
+                try:
+                    with open(f"/proc/{name}", "rb") as file:
+                        print(name if file.read(1) else "")
+                except OSError:
+                    pass
+        """)
+    )
+
+    assert set(bench.screen["stdout"].decode().split()) - HARMLESS == set()
+
+
+async def test_nothing_of_the_kernel_s_can_be_written_to(bench: Bench) -> None:
+    """A file that everybody may open for writing is a door to the kernel of all: `pressure/cpu` is one."""
+    await bench.run(
+        python("""
+            import os
+            for folder, inner, names in os.walk("/proc"):
+                if folder == "/proc":
+                    inner[:] = [name for name in inner if not name.isdigit()]
+                for path in (f"{folder}/{name}" for name in names):
+                    try:
+                        os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW))
+                        print(path)
+                    except OSError:
+                        pass
+        """)
+    )
+
+    # What is covered by /dev/null is /dev/null, wherever it lies; so it may be opened.
+    covered = {path for path, _ in MASKED}
+    assert set(bench.screen["stdout"].decode().split()) - covered == set()
+
+
 async def test_there_is_no_network_but_a_private_loopback(bench: Bench) -> None:
     await bench.run(
         python("""
@@ -190,6 +243,59 @@ async def test_what_sockets_hold_is_bounded_like_memory(bench: Bench) -> None:
     assert outcome.oom_killed or int(bench.screen["stdout"]) < LIMITS.memory_bytes
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount what has a limit")
+async def test_a_cell_has_terminals_but_not_those_of_all_others(bench: Bench) -> None:
+    source = """
+    import os
+    ends = []
+    try:
+        while len(ends) < 500:
+            ends.append(os.openpty())
+    except OSError as error:
+        print(error.strerror, len(ends))
+    master, slave = ends[0]
+    os.write(slave, b"typed")
+    print(os.ttyname(slave), os.read(master, 5).decode())
+    """
+    outcomes = [await bench.run(python(source)) for _ in range(2)]
+
+    assert [outcome.exit_code for outcome in outcomes] == [0, 0], bench.screen["stderr"]
+    assert bench.screen["stdout"] == b"No space left on device 64\n/dev/pts/0 typed\n" * 2
+
+
+async def test_the_devices_of_a_cell_are_there_and_stay_as_they_are(bench: Bench) -> None:
+    source = """
+    import os, stat
+    for name in ("null", "zero", "full", "random", "urandom", "tty", "ptmx"):
+        found = os.stat(f"/dev/{name}")
+        print(name, os.major(found.st_rdev), os.minor(found.st_rdev), oct(found.st_mode & 0o777))
+    open("/dev/null", "w").write("x")
+    assert open("/dev/zero", "rb").read(2) == bytes(2) and len(os.urandom(8)) == 8
+    for change in (
+        lambda: open("/dev/new", "w"),
+        lambda: os.unlink("/dev/null"),
+        lambda: os.chmod("/dev/null", 0),
+        lambda: os.utime("/dev/null"),
+        lambda: os.symlink("/etc", "/dev/etc"),
+        lambda: os.mknod("/tmp/sda", stat.S_IFBLK, os.makedev(8, 0)),
+        lambda: os.mknod("/dev/shm/mem", stat.S_IFCHR, os.makedev(1, 1)),
+    ):
+        try:
+            change()
+        except OSError:
+            continue
+        print("changed")
+    """
+    if os.geteuid() != 0:
+        # Without root these are the host's own, on which every user of it may set the time.
+        source = source.replace('lambda: os.utime("/dev/null"),', "")
+    assert (await bench.run(python(source))).exit_code == 0, bench.screen["stderr"]
+    assert bench.screen["stdout"].decode().splitlines() == [
+        *("null 1 3 0o666", "zero 1 5 0o666", "full 1 7 0o666", "random 1 8 0o666"),
+        *("urandom 1 9 0o666", "tty 5 0 0o666", "ptmx 5 2 0o666"),
+    ]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="without root there may be no cgroups")
 async def test_memory_beyond_the_limit_is_an_oom_kill_and_said_so(bench: Bench) -> None:
     outcome = await bench.run(python("x = bytearray(600 * 2**20); print(len(x))"))
@@ -199,55 +305,135 @@ async def test_memory_beyond_the_limit_is_an_oom_kill_and_said_so(bench: Bench) 
     assert outcome.usage.peak_memory_bytes >= 250 * 2**20
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="without root there may be no cgroups")
+FORK_BOMB = """
+import os, time
+made = 0
+while True:
+    try:
+        if os.fork() == 0:
+            time.sleep(60)
+    except OSError:
+        break
+    made += 1
+print(made)
+"""
+
+
 async def test_a_fork_bomb_stays_within_its_limit(bench: Bench) -> None:
-    outcome = await bench.run(
+    outcome = await bench.run(python(FORK_BOMB))
+
+    assert outcome.exit_code == 0
+    assert LIMITS.processes // 2 < int(bench.screen["stdout"]) < LIMITS.processes
+    assert processes_in(bench) == []
+
+
+async def test_a_fork_bomb_stays_within_its_limit_without_a_cgroup_too(bench: Bench) -> None:
+    """Counted for each cell by itself, though all of them are one user's here."""
+    assert isinstance(bench.engine, BubblewrapEngine)
+    few = LIMITS.processes // 2
+    more = replace(bench.place, limits=replace(LIMITS, processes=10 * few))  # so that no cgroup holds it
+    order = bench.engine._order
+
+    def with_a_loose_cgroup(place: Place, ahead: Ahead | None) -> dict[str, Any]:
+        return {
+            **order(replace(place, limits=replace(LIMITS, processes=few)), ahead),
+            "limits": order(more, ahead)["limits"],
+        }
+
+    bench.engine._order = with_a_loose_cgroup  # type: ignore[method-assign]
+    hold = "time.sleep(1)"
+    async with asyncio.TaskGroup() as both:
+        runs = [both.create_task(bench.run(python(FORK_BOMB + hold))) for _ in range(3)]
+
+    assert [run.result().exit_code for run in runs] == [0, 0, 0]
+    # Our own first process and the command itself count as well.
+    assert bench.screen["stdout"].decode().split() == [str(few - 2)] * 3
+    assert processes_in(bench) == []
+
+
+async def test_code_cannot_loosen_the_bound_on_its_processes(bench: Bench) -> None:
+    await bench.run(
         python("""
-            import os, time
-            made = 0
-            while True:
-                try:
-                    if os.fork() == 0:
-                        time.sleep(60)
-                except OSError:
-                    break
-                made += 1
-            print(made)
+            import resource
+            print(resource.getrlimit(resource.RLIMIT_NPROC))
+            try:
+                resource.setrlimit(resource.RLIMIT_NPROC, (-1, -1))
+            except (ValueError, OSError):
+                print("for good")
         """)
     )
 
-    assert outcome.exit_code == 0
-    assert int(bench.screen["stdout"]) < LIMITS.processes
-    assert processes_in(bench) == []
+    assert bench.screen["stdout"].decode() == f"({LIMITS.processes}, {LIMITS.processes})\nfor good\n"
+
+
+STAYS = ("/bin/sh", "-c", "setsid sleep 60 & echo there; sleep 60")
 
 
 async def test_a_lost_launcher_is_an_error_and_nothing_of_its_cells_is_left(bench: Bench) -> None:
     async def lose_it() -> None:
-        await asyncio.sleep(0.3)
-        os.kill(launcher_of_this_process(), signal.SIGKILL)
+        await bench.has_begun()
+        os.kill(bench.launcher, signal.SIGKILL)
 
     async with asyncio.TaskGroup() as both:
         both.create_task(lose_it())
         with pytest.raises(EngineFailed):
-            await bench.run(("/bin/sh", "-c", "setsid sleep 60 & sleep 60"))
+            await bench.run(STAYS)
 
     assert processes_in(bench) == []
     assert (await bench.run(("/bin/true",))).exit_code == 0
     assert groups(bench) == []
 
 
+async def test_a_run_whose_launcher_is_lost_is_not_over_before_its_cell_is(bench: Bench) -> None:
+    async with asyncio.TaskGroup() as both:
+        running = both.create_task(_lost(bench))
+        await bench.has_begun()
+        launcher = bench.launcher
+        keeper = os.getpgid(launcher)
+        os.kill(keeper, signal.SIGSTOP)  # nobody ends what is left for now
+        os.kill(launcher, signal.SIGKILL)
+        await asyncio.sleep(0.5)
+        is_over = running.done()
+        os.kill(keeper, signal.SIGCONT)
+
+    assert not is_over
+    assert processes_in(bench) == []
+
+
+async def _lost(bench: Bench) -> None:
+    with pytest.raises(EngineFailed):
+        await bench.run(STAYS)
+
+
 @pytest.mark.slow
 async def test_a_launcher_that_is_stuck_holds_nobody_for_ever(bench: Bench) -> None:
     async def wedge_it() -> None:
-        await asyncio.sleep(0.3)
-        os.kill(launcher_of_this_process(), signal.SIGSTOP)
+        await bench.has_begun()
+        os.kill(bench.launcher, signal.SIGSTOP)
 
     async with asyncio.TaskGroup() as both, asyncio.timeout(40):
         both.create_task(wedge_it())
         with pytest.raises(EngineFailed):
-            await bench.run(("/bin/sh", "-c", "setsid sleep 60 & sleep 60"), timeout_s=1)
+            await bench.run(STAYS, timeout_s=2)
 
     assert processes_in(bench) == []
+    assert (await bench.run(("/bin/true",))).exit_code == 0
+
+
+async def test_nor_does_one_whose_keeper_is_stuck_as_well(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("petri.engine.process._ANSWER_S", 0.5)
+
+    async def wedge_them() -> None:
+        await bench.has_begun()
+        os.killpg(os.getpgid(bench.launcher), signal.SIGSTOP)
+
+    async with asyncio.TaskGroup() as both, asyncio.timeout(20):
+        both.create_task(wedge_them())
+        with pytest.raises(EngineFailed):
+            await bench.run(STAYS, timeout_s=2)
+
     assert (await bench.run(("/bin/true",))).exit_code == 0
 
 
@@ -301,9 +487,45 @@ async def test_usage_is_what_the_command_used(bench: Bench) -> None:
     assert outcome.duration_ms >= 300
 
 
+async def test_what_is_mounted_gives_no_privilege_and_no_way_out(bench: Bench) -> None:
+    seen = bench.place.folder.parents[1] / "checkouts" / "tree"
+    seen.mkdir()
+    (seen / "passwd").symlink_to("/etc/passwd")
+    (seen / "up").symlink_to("../../../../../../../..")
+    (seen / "zero").touch(mode=0o6755)
+    bench.place = replace(bench.place, mounts=(Mount(seen, "/peers/writer"),))
+
+    await bench.run(
+        python("""
+        import os
+        line = next(line for line in open("/proc/self/mountinfo") if " /peers/writer " in line)
+        print(sorted(line.split()[5].split(",")))
+        print(open("/peers/writer/passwd").read().splitlines()[0])
+        print(sorted(os.listdir("/peers/writer/up")) == sorted(os.listdir("/")), os.listdir("/peers"))
+        for change in (
+            lambda: os.chmod("/peers/writer/zero", 0o777),
+            lambda: os.remove("/peers/writer/zero"),
+            lambda: os.mkdir("/peers/mine"),
+            lambda: os.link("/peers/writer/zero", "/workspace/zero"),
+        ):
+            try:
+                change()
+            except OSError as error:
+                print(error.errno)
+        """)
+    )
+    flags, passwd, at_root, *refused = bench.screen["stdout"].decode().splitlines()
+
+    assert {"ro", "nosuid", "nodev"} <= set(ast.literal_eval(flags))
+    assert passwd.startswith("petri:x:1000")
+    assert at_root == "True ['writer']"
+    assert set(map(int, refused)) <= {errno.EROFS, errno.EXDEV, errno.EPERM}
+    assert len(refused) == 4
+
+
 async def test_the_arguments_of_bwrap_are_those_that_were_reviewed(bench: Bench) -> None:
-    walls = Walls("/W", "/R", ("/proc/kcore", "/proc/keys"), 1024)
-    words = confine(walls, "/workspace/sub", {"PATH": "/bin", "A": "1"})
+    walls = Walls("/W", "/R", ("/proc/kcore", "/proc/keys"), 1024, "/D", (("/C/tree", "/peers/writer"),))
+    words = confine(walls, {"PATH": "/bin", "A": "1"})
 
     lines = (
         "\n".join(words)
@@ -313,12 +535,6 @@ async def test_the_arguments_of_bwrap_are_those_that_were_reviewed(bench: Bench)
         .replace("\0", "\n")
     )
     assert lines + "\n" == GOLDEN.read_text()
-
-
-def launcher_of_this_process() -> int:
-    """Return the pid of the launcher that a bench in this process started."""
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return next(pid for pid in map(int, children) if b"launcher" in Path(f"/proc/{pid}/comm").read_bytes())
 
 
 def processes_in(bench: Bench) -> list[str]:

@@ -1,6 +1,7 @@
 """What cgroups are told, on either version: with files that only look like them, and for real."""
 
 import os
+import resource
 import textwrap
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +46,7 @@ def test_v1_bounds_all_cells_together_and_lets_the_old_give_way(tmp_path: Path) 
     memory = group(
         tmp_path / "memory",
         *("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.use_hierarchy"),
+        "memory.kmem.tcp.limit_in_bytes",
     )
     (memory / "memory.use_hierarchy").write_text("0\n")
     pids, cpu = group(tmp_path / "pids", "pids.max"), tmp_path / "cpu"
@@ -54,10 +56,27 @@ def test_v1_bounds_all_cells_together_and_lets_the_old_give_way(tmp_path: Path) 
     hierarchy.bound(GIB, 500)
     hierarchy.give_way("cell-1")
 
+    assert 1 << 25 <= int(said(memory, "memory.kmem.tcp.limit_in_bytes")) <= tcp_unminded_bytes() // 2
     assert said(memory, "memory.limit_in_bytes") == said(memory, "memory.memsw.limit_in_bytes") == str(GIB)
     assert said(memory, "memory.use_hierarchy").startswith("1")
     assert said(pids, "pids.max") == "500"
     assert said(cell, "cpu.shares") == "128"
+
+
+def tcp_unminded_bytes() -> int:
+    """Return what all sockets of this host may hold before the kernel begins to be stingy with everybody."""
+    return int(Path("/proc/sys/net/ipv4/tcp_mem").read_text().split()[0]) * resource.getpagesize()
+
+
+@needs_root
+def test_what_the_sockets_of_all_runs_hold_leaves_the_host_s_own_undisturbed(server: Server) -> None:
+    bases = [Path(line) for line in _remembered(server) if "/memory" in line]
+    if not bases:
+        pytest.skip("on cgroup v2 what sockets hold counts as memory")
+
+    held = int((bases[0] / "memory.kmem.tcp.limit_in_bytes").read_text())
+
+    assert held <= tcp_unminded_bytes() // 2
 
 
 @needs_root

@@ -17,6 +17,8 @@ from petri.cli import main
 from tests.calls import client_of, create, eventually, refused
 from tests.conftest import PETRI, Server
 
+pytestmark = pytest.mark.long
+
 Result = subprocess.CompletedProcess[str]
 KEY = re.compile(r"petri_[a-z2-7]{8}_[a-z2-7]{32}")
 

@@ -11,7 +11,8 @@ from click.testing import CliRunner, Result
 from petri.cli import COULD_NOT_RUN, main
 from petri.cli.files import Place, place
 from petri.cli.options import duration, pair, size
-from petri.cli.runs import exec_, folder_name
+from petri.cli.runs import exec_
+from petri.sdk import folder_name
 
 
 def _commands(group: click.Group) -> dict[str, click.Command]:
@@ -41,8 +42,11 @@ def petri(*arguments: str) -> Result:
 
 def test_every_command_is_there() -> None:
     assert sorted(COMMANDS) == [
-        *("cp", "create", "doctor", "exec", "keys", "keys create", "keys ls", "keys revoke", "logs", "ls"),
-        *("rm", "run", "runs", "serve", "show", "tenants", "tenants ls", "tenants set"),
+        *("blame", "cp", "create", "diff", "doctor", "env", "env diff", "env export", "env show", "exec"),
+        *("fork", "fsck", "keys"),
+        *("keys create", "keys ls", "keys revoke", "logs", "ls", "merge", "pull", "push", "race", "restore"),
+        *("rm", "run", "runs", "serve", "show", "snapshot", "snapshots", "sync", "tenants", "tenants ls"),
+        *("tenants set", "undo", "watch"),
     ]
 
 

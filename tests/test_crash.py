@@ -4,6 +4,7 @@ import itertools
 import os
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -361,12 +362,12 @@ def test_sigterm_cuts_what_takes_too_long_and_says_so(new_server: Callable[..., 
 @contextmanager
 def traced(server: Server, trace: Path) -> Iterator[None]:
     """Have what the server does to files and sockets written down, in the order it happens."""
-    if not any((Path(folder) / "strace").exists() for folder in os.get_exec_path()):
+    if shutil.which("strace") is None:
         pytest.skip("no strace on this host")
     assert server.process is not None
     pid = server.process.pid
     calls = "write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,sendto,sendmsg,writev,link,linkat"
-    argv = ["strace", "-f", "-y", "-s", "40", "-e", f"trace={calls}", "-o", str(trace), "-p", str(pid)]
+    argv = ["strace", "-f", "-y", "-s", "4200", "-e", f"trace={calls}", "-o", str(trace), "-p", str(pid)]
     tracing = subprocess.Popen(argv, stderr=subprocess.DEVNULL)
     try:
         eventually(lambda: "TracerPid:\t0" not in Path(f"/proc/{pid}/status").read_text())
@@ -405,22 +406,38 @@ def test_an_upload_is_on_the_disk_before_it_is_acknowledged(
     assert_in_order((tmp_path / "trace").read_text(), steps)
 
 
-def test_output_and_outcome_are_on_the_disk_before_anybody_is_told(
-    new_server: Callable[..., Server], tmp_path: Path
-) -> None:
+ANSWERED = r"(write|sendto|writev|sendmsg)\([^\n]*HTTP/1\.1 200"
+LEDGER = r"f(data)?sync\(\d+<[^>]*ledger\.db-wal>"
+
+
+def traced_run(new_server: Callable[..., Server], trace: Path, command: str) -> str:
+    """Return what a server did while it ran `command`."""
     server = new_server()
     with server.client() as http:
         sandbox = create(http)
         sh(http, sandbox, "true")  # whatever is done once is done by now
-        with traced(server, tmp_path / "trace"):
-            sh(http, sandbox, "echo precious words")
+        with traced(server, trace):
+            sh(http, sandbox, command)
+    return trace.read_text()
 
-    said = (tmp_path / "trace").read_text()
+
+def test_output_and_outcome_are_on_the_disk_before_anybody_is_told(
+    new_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    said = traced_run(new_server, tmp_path / "trace", "echo precious words")
+
+    written = r"pwrite64\(\d+<[^>]*ledger\.db-wal>, [^\n]*precious words\\n"
+    assert_in_order(said, {"its beginning": LEDGER, "write": written, "its end": LEDGER, "200": ANSWERED})
+    assert "/runs/" not in said, "so little needs no file"
+
+
+def test_much_output_is_on_the_disk_before_anybody_is_told(
+    new_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    said = traced_run(new_server, tmp_path / "trace", "yes precious words | head -n 10000")
+
     written = r'write\(\d+<[^>]*/runs/[^>]*>, "[^"]*precious words'
-    answered = r"(write|sendto|writev|sendmsg)\([^\n]*HTTP/1\.1 200"
-    assert_in_order(said, {"write": written, "fsync": r"fsync\(\d+<[^>]*/runs/./run-[^>]*>", "200": answered})
-    assert_in_order(
-        said, {"write": written, "fsync of its folder": r"fsync\(\d+<[^>]*/runs/.>", "200": answered}
-    )
-    ledger = r"f(data)?sync\(\d+<[^>]*ledger\.db-wal>"
-    assert_in_order(said, {"its beginning": ledger, "its end": ledger, "200": answered})
+    file, folder = r"fsync\(\d+<[^>]*/runs/./run-[^>]*>", r"fsync\(\d+<[^>]*/runs/.>"
+    assert_in_order(said, {"write": written, "fsync": file, "200": ANSWERED})
+    assert_in_order(said, {"write": written, "fsync of its folder": folder, "200": ANSWERED})
+    assert_in_order(said, {"its beginning": LEDGER, "its end": LEDGER, "200": ANSWERED})

@@ -35,13 +35,27 @@ async def test_the_first_need_not_wait_and_the_next_wait_in_order() -> None:
     assert (desk.running(), desk.waiting(), desk.is_busy("sb")) == (0, 0, False)
 
 
+async def test_nothing_is_done_ahead_for_a_line_while_others_fill_the_processors() -> None:
+    desk = Desk(max_active=10, max_waiting=10)
+    turns = [desk.take(sandbox, ALONE) for sandbox in ("line", "line", "other", "third")]
+
+    assert not desk.may_work_ahead("line", processors=2)
+    assert desk.may_work_ahead("line", processors=3)
+    assert desk.may_work_ahead("other", processors=2)
+    assert desk.may_work_ahead("at rest", processors=2)
+    for turn in turns:
+        with turn:
+            pass
+    assert desk.may_work_ahead("line", processors=2)
+
+
 async def test_more_than_may_wait_are_turned_away_at_once() -> None:
     desk = Desk(max_active=1, max_waiting=1)
     first, second = desk.take("sb", ALONE), desk.take("sb", ALONE)
 
-    with pytest.raises(Busy, match="PETRI_MAX_QUEUED_RUNS"):
+    with pytest.raises(Busy, match=r"^1 run may wait .*PETRI_MAX_QUEUED_RUNS"):
         desk.take("sb", ALONE)
-    with pytest.raises(Busy, match="PETRI_MAX_RUNS"):
+    with pytest.raises(Busy, match=r"^1 sandbox may run .*PETRI_MAX_RUNS"):
         desk.take("other", ALONE)
 
     with first:

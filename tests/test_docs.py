@@ -15,6 +15,7 @@ from petri.api.problems import RETRY_AFTER_S, STATUS
 from petri.cli import main
 from petri.errors import PetriError
 from petri.model.lifecycle import diagram
+from petri.sdk.racing import RACER
 from petri.settings import CLIENT_ONLY, PREFIX, Settings
 
 ROOT = Path(__file__).parents[1]
@@ -102,7 +103,8 @@ def test_every_setting_a_document_names_exists(document: str) -> None:
     named = set(re.findall(rf"\b{PREFIX}[A-Z_]+\b", _read(document)))
     known = {PREFIX + name.upper() for name in Settings.model_fields} | CLIENT_ONLY
 
-    assert named - known == set()
+    # The last one is no setting: a race tells each command by it which of the racers it is.
+    assert named - known - {RACER} == set()
 
 
 def _default(name: str, field: FieldInfo) -> str:
@@ -179,10 +181,15 @@ def test_decision_has_every_part(document: str) -> None:
     assert parts == ["Context", "Decision", "Consequences", "Rejected"]
 
 
+NEVER_WRITTEN = frozenset({21, 24, 26})
+"""Numbers given out in advance to decisions that turned out to need none."""
+
+
 def test_decisions_are_numbered_without_a_gap() -> None:
     numbers = [int(Path(name).name[:4]) for name in DECISIONS]
 
-    assert numbers == list(range(1, len(numbers) + 1))
+    assert len(set(numbers)) == len(numbers)
+    assert set(range(1, max(numbers) + 1)) - set(numbers) == NEVER_WRITTEN
 
 
 def test_every_decision_is_in_the_list_of_architecture_md() -> None:

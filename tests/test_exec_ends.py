@@ -7,15 +7,18 @@ import pytest
 
 from petri.app import drain
 from petri.errors import EngineFailed, StorageFull, Unavailable
-from petri.ledger import Ledger
-from petri.model import Run, RunState
+from petri.ledger import Ending, Ledger
+from petri.ledger.runs import NO_ENDING
+from petri.model import Run, RunEvent, RunState
 from petri.operations.command import Ask
 from petri.operations.exec import begin, outcome_of
+from petri.operations.history import before, follow, output
 from tests.hosts import CALLER, PlayedEngine, new_sandbox, open_host, state_of, until
 
 SLEEP = Ask(command=["fake", "sleep", "60"])
 
 
+@pytest.mark.long
 async def test_a_host_that_drains_starts_nothing_new(tmp_path: Path) -> None:
     async with open_host(tmp_path) as host:
         sandbox = await new_sandbox(host)
@@ -71,6 +74,46 @@ async def test_a_run_that_cannot_be_recorded_never_starts_and_leaves_nothing(tmp
         assert [path for path in (tmp_path / "runs").rglob("*") if path.is_file()] == [], "it wrote something"
 
 
+class DeafLedger(Ledger):
+    """A ledger that takes beginnings and no endings."""
+
+    async def advance_run(self, run: Run, event: RunEvent, *, at: float, ending: Ending = NO_ENDING) -> Run:
+        raise StorageFull("no space left")
+
+
+async def test_what_a_run_wrote_is_kept_though_its_end_cannot_be_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("petri.operations.ending._RECORD_AGAIN_S", ())
+    async with open_host(tmp_path, ledgers=DeafLedger) as host:
+        sandbox = await new_sandbox(host)
+        live = await begin(host, CALLER, sandbox.id, Ask(command=["fake", "print", "precious"]))
+        with pytest.raises(StorageFull):
+            await outcome_of(live)
+
+    async with open_host(tmp_path) as host:
+        await host.ledger.interrupt_unfinished_runs(at=1.0)
+        assert b"".join(await output(host, CALLER, live.run.id, "stdout")) == b"precious"
+
+
+async def test_a_run_that_ends_with_little_output_leaves_no_file_though_somebody_watched(
+    tmp_path: Path,
+) -> None:
+    async with open_host(tmp_path) as host:
+        sandbox = await new_sandbox(host)
+        live = await begin(host, CALLER, sandbox.id, Ask(command=["fake", "print", "precious"]))
+        shown = [chunk async for chunk in follow(host, live, live.run.id, 0, 10) if chunk is not None]
+        await outcome_of(live)
+
+        async def is_over() -> bool:
+            return host.live == {}
+
+        await until(is_over)
+        assert [chunk async for chunk in follow(host, None, live.run.id, 0, 10)] == shown
+        assert await before(host, live.run.id, shown[-1].position) == {"stdout": b"ous", "stderr": b""}
+        assert [path for path in (tmp_path / "runs").rglob("*") if path.is_file()] == []
+
+
 async def test_an_ephemeral_sandbox_is_used_up_by_a_run_whose_engine_failed(tmp_path: Path) -> None:
     async with open_host(tmp_path) as host:
         sandbox = await new_sandbox(host, lifetime="ephemeral")
@@ -82,3 +125,17 @@ async def test_an_ephemeral_sandbox_is_used_up_by_a_run_whose_engine_failed(tmp_
         assert await state_of(host, sandbox) == "deleted"
         assert (await host.ledger.run(live.run.id, "default")).state is RunState.FAILED
         assert not host.workspaces.folder(sandbox.id).exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "is_due"), [(["fake", "print", "x"], False), (["fake", "write", "/workspace/f", "x"], True)]
+)
+async def test_only_a_run_that_changed_something_has_its_files_kept_anew(
+    tmp_path: Path, command: list[str], *, is_due: bool
+) -> None:
+    async with open_host(tmp_path) as host:
+        sandbox = await new_sandbox(host)
+        live = await begin(host, CALLER, sandbox.id, Ask(command=command))
+        await outcome_of(live)
+
+        assert (sandbox.id in host.keeper.due) is is_due

@@ -1,7 +1,6 @@
 """A home on a full disk: said as 507, deleting works and frees, nothing is damaged, no restart is needed."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,31 +18,11 @@ from petri.ledger.ballast import PIECE_BYTES, WHOLE_BYTES, Ballast
 from petri.model import Event, Limits, Sandbox
 from tests.calls import ask, create, eventually, files_url, put, refused, run, sh
 from tests.conftest import Server
+from tests.package_index import PackageIndex, wheel
+from tests.test_api_environments import script
+from tests.test_builds import source
 
-DISK_BYTES = 64 << 20
-MOUNT = 'mount -o loop "$IMAGE" "$PETRI_HOME" && exec "$0" "$@"'
-
-
-@pytest.fixture
-def on_small_disk(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Start a server whose home is a disk of 64 MiB, in a mount namespace that ends with it."""
-    if os.geteuid() != 0 or shutil.which("mkfs.ext4") is None:
-        pytest.skip("only root can mount a small disk, and mkfs.ext4 makes it")
-    image = tmp_path / "image"
-    with image.open("wb") as file:
-        file.truncate(DISK_BYTES)
-    subprocess.run(["mkfs.ext4", "-q", "-m", "0", str(image)], check=True, capture_output=True)
-    (tmp_path / "petri").mkdir()
-    private = ["unshare", "--mount", "--propagation", "private", "sh", "-c", MOUNT]
-    made = Server(tmp_path, {"IMAGE": str(image)}, prefix=private)
-
-    def start(**env: str) -> Server:
-        made.env |= env
-        return made.start()
-
-    yield start
-    if made.process is not None:
-        made.stop(signal.SIGKILL)
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture
@@ -71,6 +50,29 @@ def fill(folder: Path) -> None:
 
 def folder_of(server: Server, sandbox: str) -> Path:
     return home(server) / "workspaces" / sandbox
+
+
+def test_files_that_cannot_go_back_for_want_of_room_stay_what_they_are(server: Server) -> None:
+    with server.client() as http:
+        greedy, sandbox = create(http), create(http)
+        put(http, sandbox, "a", os.urandom(5_000_000))
+        run(http, sandbox, command="rm a; echo b > b")
+        [child] = http.post(f"/v1/sandboxes/{sandbox}/fork").json()["sandboxes"]
+        tree = http.get(f"/v1/sandboxes/{sandbox}").json()["tree"]
+        fill(folder_of(server, greedy))
+
+        for path in ("undo", "fork"):
+            answer = http.post(f"/v1/sandboxes/{sandbox}/{path}")
+            assert refused(answer, 507)["code"] == "storage_full"
+        assert http.get(files_url(sandbox, "b")).text == "b\n"
+        assert http.get(f"/v1/sandboxes/{sandbox}").json()["tree"] == tree
+
+        assert http.delete(f"/v1/sandboxes/{greedy}").status_code == 204
+        eventually(lambda: http.post(f"/v1/sandboxes/{sandbox}/undo").status_code == 200)
+        assert len(http.get(files_url(sandbox, "a")).content) == 5_000_000
+        assert http.get(files_url(sandbox, "b")).status_code == 404
+        assert sh(http, child["id"], "cat b") == "b\n"
+        assert "ERROR" not in server.log()
 
 
 def test_on_a_full_disk_new_work_is_507_and_deleting_makes_room(server: Server) -> None:
@@ -239,3 +241,39 @@ def test_ballast_is_let_go_in_pieces_and_filled_up_again(tmp_path: Path) -> None
     ballast.restore()
     assert (ballast.is_whole, (tmp_path / "ballast").stat().st_size) == (True, WHOLE_BYTES)
     assert (tmp_path / "ballast").stat().st_blocks * 512 >= WHOLE_BYTES, "it really holds the space"
+
+
+# ---------------------------------------------------------------------------------------------- packages
+
+
+@pytest.fixture
+def index() -> Iterator[PackageIndex]:
+    """An index of what does not fit on a small disk, once it is unpacked or while it is built."""
+    index = PackageIndex()
+    index.add("alpha", "1.0")
+    index.put("heavy", "1.0", wheel("heavy", "1.0", files={"heavy.py": "#" * (256 << 20)}))
+    greedy = "for number in range(400): open(str(number), 'wb').write(bytes(1 << 20))"
+    index.put_sdist("greedy", "1.0", source("greedy", before=greedy))
+    yield index
+    index.stop()
+
+
+@pytest.mark.parametrize("name", ["heavy", "greedy"])
+def test_packages_that_do_not_fit_are_said_and_the_run_starts(
+    on_small_disk: Callable[..., Server], index: PackageIndex, name: str
+) -> None:
+    server = on_small_disk(PETRI_INDEX_URL=index.url)
+    with server.client() as http:
+        sandbox = create(http)
+        answer = run(http, sandbox, code=script(name, body="print('started')"))
+        other = run(http, sandbox, code=script("alpha", body="import alpha; print(alpha.version)"))
+
+    assert answer["stdout"] == "started\n"
+    assert [each["name"] for each in answer["not_installed"]] == [name]
+    assert "no space is left" in answer["not_installed"][0]["why"]
+    assert other["stdout"] == "1.0\n", other
+    left = [
+        *home(server).glob("environments/staging/*"),
+        *home(server).glob("environments/shelf/.building/*"),
+    ]
+    assert left == []

@@ -33,7 +33,7 @@ def started(gate: str, *words: str, inherit: tuple[tuple[int, int], ...] = ()) -
 
 
 def test_the_command_gets_its_words_and_the_environment_it_was_started_with(gate: str) -> None:
-    assert started(gate, "-", "3", "-", "-", SH, "-c", 'echo "$PATH|$1"', "sh", "a b") == (
+    assert started(gate, "-", "3", "-", "-", "-", SH, "-c", 'echo "$PATH|$1"', "sh", "a b") == (
         0,
         "/usr/bin:/bin|a b\n",
     )
@@ -43,7 +43,9 @@ def test_descriptors_that_are_not_the_commands_are_closed(gate: str) -> None:
     null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
     asking = "for n in 9 10 11; do [ -e /proc/$$/fd/$n ] && echo $n; done; exit 0"
 
-    kept = started(gate, "-", "10", "-", "-", SH, "-c", asking, inherit=((null, 9), (null, 10), (null, 11)))
+    kept = started(
+        gate, "-", "10", "-", "-", "-", SH, "-c", asking, inherit=((null, 9), (null, 10), (null, 11))
+    )
     os.close(null)
 
     assert kept == (0, "9\n")
@@ -52,8 +54,8 @@ def test_descriptors_that_are_not_the_commands_are_closed(gate: str) -> None:
 def test_limits_are_set_and_never_above_what_the_host_allows(gate: str) -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 
-    _, small = started(gate, "-", "3", "7=77,4=0", "-", SH, "-c", "ulimit -Hn; ulimit -Sn; ulimit -Hc")
-    _, large = started(gate, "-", "3", "7=18446744073709551615", "-", SH, "-c", "ulimit -Hn")
+    _, small = started(gate, "-", "3", "7=77,4=0", "-", "-", SH, "-c", "ulimit -Hn; ulimit -Sn; ulimit -Hc")
+    _, large = started(gate, "-", "3", "7=18446744073709551615", "-", "-", SH, "-c", "ulimit -Hn")
 
     assert small.split() == ["77", "77", "0"]
     assert large.split() == [str(most) if most != resource.RLIM_INFINITY else "unlimited"]
@@ -62,17 +64,38 @@ def test_limits_are_set_and_never_above_what_the_host_allows(gate: str) -> None:
 @needs_root
 def test_the_sandboxes_user_has_its_own_group_and_no_other(gate: str) -> None:
     code, said = started(
-        gate, "-", "3", "-", "123456", SH, "-c", "grep -E '^(Uid|Gid|Groups):' /proc/$$/status"
+        gate, "-", "3", "-", "-", "123456", SH, "-c", "grep -E '^(Uid|Gid|Groups):' /proc/$$/status"
     )
 
     assert code == 0
     assert [line.split()[1:] for line in said.splitlines()] == [["123456"] * 4, ["123456"] * 4, []]
 
 
+def test_the_oom_killer_takes_a_cell_first(gate: str) -> None:
+    assert started(gate, "-", "3", "-", "-", "-", SH, "-c", "cat /proc/self/oom_score_adj") == (0, "500\n")
+
+
+@needs_root
+def test_a_cell_is_not_protected_where_the_server_is_and_cannot_become_so(gate: str) -> None:
+    ours = Path("/proc/self/oom_score_adj")
+    before = ours.read_text()
+    try:
+        ours.write_text("-900")  # as of a service that an operator protects
+    except PermissionError:
+        pytest.skip("this root may not protect itself (CAP_SYS_RESOURCE)")
+    try:
+        asking = "echo 499 > /proc/$$/oom_score_adj; cat /proc/$$/oom_score_adj"
+        _, said = started(gate, "-", "3", "-", "-", "123456", SH, "-c", f"({asking}) 2> /dev/null")
+    finally:
+        ours.write_text(before)
+
+    assert said == "500\n"
+
+
 def test_every_door_is_written_to(gate: str, tmp_path: Path) -> None:
     doors = [os.open(tmp_path / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC) for name in "ab"]
 
-    code, _ = started(gate, "w3-4", "3", "-", "-", SH, "-c", ":", inherit=((doors[0], 3), (doors[1], 4)))
+    code, _ = started(gate, "w3-4", "3", "-", "-", "-", SH, "-c", ":", inherit=((doors[0], 3), (doors[1], 4)))
     for door in doors:
         os.close(door)
 
@@ -83,11 +106,11 @@ def test_every_door_is_written_to(gate: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "step"),
     [
-        (("w8-8", "3", "-", "-"), "enter the cell's cgroup: error 9"),
-        (("b8-9", "3", "-", "-"), "be born in the cell's cgroup: error 9"),
-        (("-", "3", "99=1", "-"), "read a resource limit: error 22"),
-        (("-", "3", "-", "4294967295"), "become this user: error 22"),
-        (("-", "3", "-", "0"), "become this user: error 22"),
+        (("w8-8", "3", "-", "-", "-"), "enter the cell's cgroup: error 9"),
+        (("b8-9", "3", "-", "-", "-"), "be born in the cell's cgroup: error 9"),
+        (("-", "3", "99=1", "-", "-"), "read a resource limit: error 22"),
+        (("-", "3", "-", "-", "4294967295"), "become this user: error 22"),
+        (("-", "3", "-", "-", "0"), "become this user: error 22"),
     ],
 )
 def test_a_step_that_fails_ends_it_before_the_command(gate: str, words: tuple[str, ...], step: str) -> None:
@@ -99,7 +122,7 @@ def test_a_step_that_fails_ends_it_before_the_command(gate: str, words: tuple[st
 
 
 def test_a_command_that_is_not_there_is_said_to_be_so(gate: str) -> None:
-    assert started(gate, "-", "3", "-", "-", "/no/such") == (
+    assert started(gate, "-", "3", "-", "-", "-", "/no/such") == (
         126,
         "petri-gate: could not start the cell's program: error 2\n",
     )
@@ -126,7 +149,7 @@ def test_on_cgroup_v2_the_command_is_born_in_its_group_as_a_child_of_ours(gate: 
     try:
         code, said = started(
             gate,
-            *("b8-9", "3", "-", "-", SH, "-c", "cat /proc/$$/cgroup; exit 5"),
+            *("b8-9", "3", "-", "-", "-", SH, "-c", "cat /proc/$$/cgroup; exit 5"),
             inherit=((group, 8), (telling, 9)),
         )
         pid = int.from_bytes(os.read(hearing, 4), sys.byteorder)

@@ -27,6 +27,25 @@ KEY = "a-key-nobody-guesses-0123"
         {"Host": "127.0.0.1.evil.example"},
         {"Host": ""},
         {"Host": "["},
+        {"Host": "localhost#x"},
+        {"Host": "localhost/x"},
+        {"Host": "localhost?x"},
+        {"Host": "evil.example@localhost"},
+        {"Host": "localhost@evil.example"},
+        {"Host": "localhost:80:evil"},
+        {"Host": "localhost:"},
+        {"Host": "localhost:8o"},
+        {"Host": "localhost evil.example"},
+        {"Host": "localhost,evil.example"},
+        {"Host": "localhost\\evil.example"},
+        {"Host": "[::1"},
+        {"Host": "[::1]evil.example"},
+        {"Host": "[::ffff:10.0.0.1]"},
+        {"Host": "[fe80::1%lo]"},
+        {"Host": "127.1"},
+        {"Host": "0x7f000001"},
+        {"Host": "2130706433"},
+        {"Host": "0.0.0.0"},
         {"Host": "10.0.0.1"},
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
@@ -155,6 +174,7 @@ def test_health_and_the_description_need_no_key(locked: Server) -> None:
             assert http.get(path).status_code == 200
 
 
+@pytest.mark.long
 def test_a_run_on_record_names_the_key_and_nothing_ever_shows_it(locked: Server) -> None:
     with locked.client() as http:
         http.headers["Authorization"] = f"Bearer {KEY}"
@@ -225,6 +245,37 @@ def test_a_second_server_on_the_same_home_is_refused(new_server: Callable[..., S
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("variable", ["PETRI_HOME", "PETRI_WORKSPACE_ROOT"])
+@pytest.mark.parametrize("mode", [0o770, 0o702, 0o777, 0o1777])
+def test_a_home_that_others_may_write_is_refused(tmp_path: Path, variable: str, mode: int) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(mode)
+    env = {"PATH": os.environ["PATH"], "PETRI_HOME": str(tmp_path / "petri"), variable: str(folder)}
+
+    done = subprocess.run([PETRI, "serve"], env=env, capture_output=True, text=True, timeout=30, check=False)
+
+    assert done.returncode != 0
+    assert f"{variable}={folder} may be written by others" in done.stderr
+    assert "chmod go-w" in done.stderr
+    assert list(folder.iterdir()) == [], "nothing was put there"
+
+
+@pytest.mark.long
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
+def test_a_home_of_somebody_else_s_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    os.chown(folder, 12345, 12345)
+    env = {"PATH": os.environ["PATH"], "PETRI_HOME": str(folder)}
+
+    done = subprocess.run([PETRI, "serve"], env=env, capture_output=True, text=True, timeout=30, check=False)
+
+    assert done.returncode != 0
+    assert "belongs to uid 12345" in done.stderr
+
+
+@pytest.mark.long
 def test_a_port_in_use_is_said_plainly(server: Server, tmp_path: Path) -> None:
     done = started(tmp_path, PETRI_PORT=server.url.rpartition(":")[2])
 

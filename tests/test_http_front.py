@@ -5,6 +5,7 @@ import gc
 import json
 import logging
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -162,6 +163,7 @@ async def test_an_answer_to_head_is_over_with_its_head() -> None:
 # ------------------------------------------------------------------------------------- taking time
 
 
+@pytest.mark.long
 async def test_a_body_nobody_asked_for_yet_is_not_late() -> None:
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
         size = 0
@@ -182,7 +184,10 @@ async def test_a_body_nobody_asked_for_yet_is_not_late() -> None:
     assert (status, b"1000000" in told) == (200, True)
 
 
+@pytest.mark.long
 def test_a_client_is_not_late_when_it_is_we_who_were_held_up() -> None:
+    held_up, sent = threading.Event(), threading.Event()
+
     async def hello(scope: Scope, receive: Receive, send: Send) -> None:
         await send(start())
         await send(body(b"hello"))
@@ -191,8 +196,9 @@ def test_a_client_is_not_late_when_it_is_we_who_were_held_up() -> None:
         with socket.create_connection(("127.0.0.1", port), 10) as line:
             time.sleep(0.1)
             hold_up.send(b"x")
-            time.sleep(0.1)
+            held_up.wait(10)
             line.sendall(b"GET" + HEAD + b"\r\n")  # in time, but nobody looks until it is not any more
+            sent.set()
             return line.recv(1000)
 
     async def main() -> bytes:
@@ -201,7 +207,9 @@ def test_a_client_is_not_late_when_it_is_we_who_were_held_up() -> None:
 
         def be_held_up() -> None:
             loop.remove_reader(ours)
-            time.sleep(0.8)
+            held_up.set()
+            sent.wait(10)
+            time.sleep(0.6)
 
         with ours, theirs:
             loop.add_reader(ours, be_held_up)
@@ -234,6 +242,33 @@ async def test_reading_goes_no_further_than_the_application(caplog: pytest.LogCa
         go_on.set()
         assert (await reader.read()).startswith(b"HTTP/1.1 204")
         writer.close()
+
+
+async def test_a_body_that_was_held_and_never_asked_for_does_not_stop_the_next_request() -> None:
+    go_on = asyncio.Event()
+    paths: list[str] = []
+
+    async def refusing(scope: Scope, receive: Receive, send: Send) -> None:
+        paths.append(scope["path"])
+        await go_on.wait()
+        await send(start((b"content-length", b"0"), status=404))
+        await send(body(b""))
+
+    held, rest = b"x" * 100_000, b"x" * 60_000
+    async with serving(refusing) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /first HTTP/1.1\r\nHost: x\r\nContent-Length: 160000\r\n\r\n" + held)
+        await writer.drain()
+        await asyncio.sleep(0.2)  # until all of it is with the server, which does not ask for it
+        go_on.set()
+        first = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+        assert b"connection: close" not in first
+        writer.write(rest + b"POST /second" + HEAD[2:] + b"Content-Length: 0\r\n\r\n")
+        second = await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+
+    assert second.startswith(b"HTTP/1.1 404")
+    assert paths == ["/first", "/second"]
 
 
 async def test_whoever_answers_learns_that_the_client_is_gone_even_with_more_requests_behind() -> None:
@@ -275,6 +310,7 @@ async def test_a_server_that_ends_cuts_what_it_cannot_finish() -> None:
 # ------------------------------------------------------------------------------- nothing is left
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("said", [b"", b"GET", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"nonsense\r\n\r\n"])
 async def test_of_a_connection_that_ended_nothing_is_kept(
     said: bytes, caplog: pytest.LogCaptureFixture

@@ -71,6 +71,7 @@ async def test_what_fails_later_breaks_the_answer_off_with_one_line_in_the_log(
         assert said.exc_info is None
 
 
+@pytest.mark.long
 def test_a_folder_renamed_under_its_download_leaves_no_traceback(
     server: Server, http: httpx.Client, sandbox: str, harmless: None
 ) -> None:

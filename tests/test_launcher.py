@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from petri.engine import rootfs
-from petri.launcher import cgroups, protocol
+from petri.launcher import cgroups, groups, processes, protocol
 from tests.calls import eventually
+
+pytestmark = pytest.mark.long
 
 SOURCE = Path(__file__).parents[1] / "src"
 BOOT = """
@@ -24,6 +26,12 @@ import sys; sys.path.insert(0, sys.argv[1])
 from petri.launcher import main as launcher
 launcher._LAST_WORDS_S, launcher._STUCK_S, launcher._CLEAR_MS = float(sys.argv[2]), 0.2, 20
 launcher.main()
+"""
+KEPT = """
+import os, sys, time; sys.path.insert(0, sys.argv[1])
+from petri.launcher import keeper
+keeper.leave_behind(os.dup(0), 5)
+time.sleep(60)
 """
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="without root there may be no cgroups")
 
@@ -59,6 +67,11 @@ class Launcher:
             "folders": {"rootfs": str(root)},
         }
         protocol.send(self.line, settings)
+
+    @property
+    def pid(self) -> int:
+        """Return its own id; the process that was started is its keeper."""
+        return int(Path(f"{self.memory}.lock").read_text())
 
     def hear(self) -> dict[str, Any]:
         """Return what it says next."""
@@ -115,7 +128,6 @@ def start(root: Path, tmp_path: Path) -> Iterator[Callable[..., Launcher]]:
 
     yield start_one
     for each in made:
-        each.process.send_signal(signal.SIGCONT)
         each.close()
 
 
@@ -161,6 +173,41 @@ def test_swap_counts_as_memory(launcher: Launcher) -> None:
         {"memory.max": str(2**28), "memory.swap.max": "0"},
         {"memory.limit_in_bytes": str(2**28)},  # a kernel that does not account for swap
         {"memory.max": str(2**28)},
+    )
+
+
+@needs_root
+def test_the_group_of_a_cell_has_the_limits_that_were_ordered(launcher: Launcher) -> None:
+    """Seen on the group itself: of some, a second wall would make up for the first."""
+    launcher.spawn(1, "/bin/sleep", "60")
+    protocol.send(launcher.line, {"do": "ask"})
+    assert launcher.hear()["says"] == "alive", "one order after the other: the cell is made by now"
+    found = {
+        name: (group / name).read_text().strip()
+        for group in launcher.groups()
+        for name in ("pids.max", "cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us")
+        if (group / name).exists()
+    }
+
+    assert found in (
+        {"pids.max": "16", "cpu.cfs_quota_us": "100000", "cpu.cfs_period_us": "100000"},
+        {"pids.max": "16", "cpu.max": "100000 100000"},
+    )
+
+
+@needs_root
+def test_all_cells_together_have_the_limits_that_were_set(launcher: Launcher) -> None:
+    bases = [Path(base) for base in launcher.memory.read_text().split()]
+    found = {
+        name: (base / name).read_text().strip()
+        for base in bases
+        for name in ("pids.max", "memory.max", "memory.limit_in_bytes")
+        if (base / name).exists()
+    }
+
+    assert found in (
+        {"pids.max": str(1 << 15), "memory.limit_in_bytes": str(1 << 40)},
+        {"pids.max": str(1 << 15), "memory.max": str(1 << 40)},
     )
 
 
@@ -232,6 +279,20 @@ def test_a_group_that_could_not_be_removed_is_removed_at_the_end_at_the_latest(l
     assert launcher.groups() == []
 
 
+@needs_root
+def test_a_server_that_goes_while_it_is_being_told_something_is_gone_like_any_other(
+    launcher: Launcher,
+) -> None:
+    launcher.spawn(1, "/bin/sleep", "60")
+    launcher.line.shutdown(socket.SHUT_RD)  # it hears us, and we hear nothing any more
+
+    launcher.spawn(2, "/bin/true")
+
+    _, complaints = launcher.process.communicate(timeout=20)
+    assert (launcher.process.returncode, complaints) == (0, b"")
+    assert launcher.groups() == []
+
+
 # --------------------------------------------------------------------------------------- what gets lost
 
 
@@ -250,11 +311,11 @@ def test_an_order_whose_content_was_lost_is_refused_and_the_launcher_lives(launc
 
 
 def test_an_order_whose_descriptors_do_not_fit_is_refused_and_nothing_stays_open(launcher: Launcher) -> None:
-    held = Path(f"/proc/{launcher.process.pid}/fd")
+    held = Path(f"/proc/{launcher.pid}/fd")
     before = len(list(held.iterdir()))
-    _, most = resource.prlimit(launcher.process.pid, resource.RLIMIT_NOFILE)
+    _, most = resource.prlimit(launcher.pid, resource.RLIMIT_NOFILE)
     highest = max(int(each.name) for each in held.iterdir())
-    resource.prlimit(launcher.process.pid, resource.RLIMIT_NOFILE, (highest + 2, most))
+    resource.prlimit(launcher.pid, resource.RLIMIT_NOFILE, (highest + 2, most))
 
     launcher.spawn(1, "/bin/true")
     assert (refused := launcher.hear())["says"] == "failed"
@@ -263,7 +324,7 @@ def test_an_order_whose_descriptors_do_not_fit_is_refused_and_nothing_stays_open
 
     assert refused["id"] == 1
     assert len(list(held.iterdir())) == before
-    resource.prlimit(launcher.process.pid, resource.RLIMIT_NOFILE, (most, most))
+    resource.prlimit(launcher.pid, resource.RLIMIT_NOFILE, (most, most))
     launcher.spawn(3, "/bin/true")
     assert launcher.hear()["says"] == "ended"
 
@@ -288,6 +349,104 @@ def test_a_launcher_that_is_asked_says_that_it_lives(launcher: Launcher) -> None
     assert launcher.hear()["says"] == "alive"
 
 
+# ------------------------------------------------------------------------------- a launcher that is killed
+
+
+@pytest.fixture
+def pids(tmp_path: Path) -> Iterator[Callable[[], list[int]]]:
+    """Who wrote down its id in `pids`; none of them outlives the test."""
+    written = tmp_path / "pids"
+    written.touch()
+
+    def read() -> list[int]:
+        return [int(pid) for pid in written.read_text().split()]
+
+    yield read
+    for pid in read():
+        processes.sigkill(pid)
+
+
+def spawn_family(launcher: Launcher, tmp_path: Path, pids: Callable[[], list[int]]) -> None:
+    """Start a process, its child and one that left its family; none was told to die with anybody."""
+    alone = f"setsid sh -c 'echo $$ >> {tmp_path}/pids; exec sleep 60' &"
+    launcher.spawn(1, "/bin/sh", "-c", f"{alone} echo $$ >> {tmp_path}/pids; sleep 60 & wait")
+    eventually(lambda: len(pids()) == 2)
+
+
+def test_whatever_a_killed_launcher_leaves_is_ended_at_once(
+    launcher: Launcher, tmp_path: Path, pids: Callable[[], list[int]]
+) -> None:
+    spawn_family(launcher, tmp_path, pids)
+
+    os.kill(launcher.pid, signal.SIGKILL)
+
+    assert launcher.process.wait(5) == signal.SIGKILL
+    assert [pid for pid in pids() if processes.exists(pid)] == []
+
+
+def test_whatever_a_launcher_leaves_that_is_killed_with_its_server_is_ended_at_once(
+    launcher: Launcher, tmp_path: Path, pids: Callable[[], list[int]]
+) -> None:
+    spawn_family(launcher, tmp_path, pids)
+
+    os.kill(launcher.pid, signal.SIGSTOP)  # so that it does not see the end of the line
+    launcher.line.close()
+    os.kill(launcher.pid, signal.SIGKILL)
+
+    assert launcher.process.wait(5) == signal.SIGKILL
+    assert [pid for pid in pids() if processes.exists(pid)] == []
+
+
+def test_a_launcher_s_end_is_heard_though_its_keeper_is_busy(launcher: Launcher) -> None:
+    launcher.process.send_signal(signal.SIGSTOP)
+    os.kill(launcher.pid, signal.SIGKILL)
+
+    assert protocol.receive(launcher.line) is None
+
+    launcher.process.send_signal(signal.SIGCONT)
+
+
+def test_a_keeper_that_is_told_to_ends_its_launcher(launcher: Launcher) -> None:
+    os.kill(launcher.pid, signal.SIGSTOP)
+
+    launcher.process.send_signal(signal.SIGUSR1)
+
+    assert launcher.process.wait(5) == signal.SIGKILL
+
+
+def test_a_keeper_that_is_told_when_its_child_is_gone_does_its_work_all_the_same() -> None:
+    """Told again and again while it waits, so that now and then the word comes just behind the end."""
+    for _ in range(40):
+        argv = [sys.executable, "-I", "-S", "-c", KEPT, str(SOURCE)]
+        with subprocess.Popen(argv) as keeper:
+            name = Path(f"/proc/{keeper.pid}/comm")
+            eventually(lambda name=name: name.read_text() == "petri-keeper\n")  # type: ignore[misc]
+            while keeper.poll() is None:
+                keeper.send_signal(signal.SIGUSR1)
+        assert keeper.returncode == signal.SIGKILL
+
+
+def test_a_launcher_dies_with_its_keeper(launcher: Launcher) -> None:
+    pid = launcher.pid
+
+    launcher.process.kill()
+
+    eventually(lambda: not processes.exists(pid))
+
+
+def test_the_next_launcher_waits_until_the_keeper_has_done_its_work(
+    launcher: Launcher, start: Callable[..., Launcher]
+) -> None:
+    launcher.process.send_signal(signal.SIGSTOP)
+    os.kill(launcher.pid, signal.SIGKILL)
+    successor = start()
+    assert successor.is_silent(0.5), "it is ready beside what another one left"
+
+    launcher.process.send_signal(signal.SIGCONT)
+
+    assert successor.hear()["says"] == "ready"
+
+
 # ------------------------------------------------------------------------------------------ predecessors
 
 
@@ -310,12 +469,12 @@ def test_a_predecessor_that_is_stuck_is_ended_and_so_are_its_cells(
 ) -> None:
     launcher.spawn(1, "/bin/sleep", "60")
     eventually(lambda: os.geteuid() != 0 or launcher.groups() != [])
-    launcher.process.send_signal(signal.SIGSTOP)
+    os.kill(launcher.pid, signal.SIGSTOP)
 
     successor = start(patience_s=0.3)
 
     assert successor.hear()["says"] == "ready"
-    assert launcher.process.wait(1) == -signal.SIGKILL
+    assert launcher.process.wait(1) == signal.SIGKILL
     assert successor.groups() == []
 
 
@@ -350,7 +509,7 @@ def test_a_launcher_started_anew_divides_the_group_its_predecessor_did(
     """The server has stepped into the leaf by then, and its launchers are born there."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     made: list[str] = []
-    monkeypatch.setattr(cgroups, "_mkdir", lambda path: made.append(str(delegated(Path(path)))))
+    monkeypatch.setattr(cgroups, "mkdir", lambda path: made.append(str(delegated(Path(path)))))
     delegated(tmp_path / "user/service")
 
     first = cgroups.V2.under(str(tmp_path), "/user/service", "petri-x")
@@ -371,8 +530,8 @@ def test_a_process_that_ends_while_we_step_aside_does_not_matter(monkeypatch: py
     ended.wait()
     try:
         (group / "cgroup.procs").write_text(str(living.pid))
-        listed = cgroups._pids
-        monkeypatch.setattr(cgroups, "_pids", lambda path: [ended.pid, *listed(path)])
+        listed = groups.pids
+        monkeypatch.setattr(cgroups, "pids", lambda path: [ended.pid, *listed(path)])
 
         cgroups._step_aside(str(group))
 
@@ -381,4 +540,4 @@ def test_a_process_that_ends_while_we_step_aside_does_not_matter(monkeypatch: py
         living.kill()
         living.wait()
         for folder in (group / "petri-server", group):
-            eventually(lambda folder=folder: not folder.exists() or cgroups._rmdir(str(folder)))  # type: ignore[misc]
+            eventually(lambda folder=folder: not folder.exists() or groups.rmdir(str(folder)))  # type: ignore[misc]

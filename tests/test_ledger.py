@@ -1,10 +1,12 @@
 """What the ledger promises to operations, held against real SQLite files."""
 
 import asyncio
+import shutil
 import sqlite3
 import threading
 import time
 from collections.abc import AsyncIterator
+from contextlib import closing
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,16 +19,21 @@ from petri.ledger.pages import PAGE_BYTES, cursor_of
 from petri.model import (
     ENDED_BECAUSE,
     LIFECYCLE,
+    Addition,
     Asker,
     Changes,
     Event,
     Kept,
     Limits,
+    Missing,
     Outcome,
+    Packages,
+    Peer,
     Run,
     RunEvent,
     RunState,
     Sandbox,
+    SeenPeer,
     State,
     Usage,
     new_id,
@@ -66,8 +73,17 @@ def a_run(sandbox: Sandbox, **changes: Any) -> Run:
     return replace(plain, **changes)
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a ledger that was made and closed: to make one takes as long as most of these tests."""
+    folder = tmp_path_factory.mktemp("made")
+    asyncio.run(Ledger.open(f"sqlite:///{folder / 'ledger.db'}").close())
+    return folder
+
+
 @pytest.fixture
-def url(tmp_path: Path) -> str:
+def url(tmp_path: Path, made: Path) -> str:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     return f"sqlite:///{tmp_path / 'ledger.db'}"
 
 
@@ -100,6 +116,13 @@ def assert_nothing_is_left_at_its_default(thing: Any) -> None:
 # ------------------------------------------------------------------------------------------- round trips
 
 
+def soonest_end(url: str) -> float | None:
+    """Return when the first sandbox ends by itself, as the next life would find it."""
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as raw:
+        found: float | None = raw.execute("SELECT min(expires_at) FROM sandboxes").fetchone()[0]
+        return found
+
+
 async def test_of_an_ended_sandbox_s_variables_only_the_names_stay(ledger: Ledger) -> None:
     ready = await ledger.advance(await ledger.add_sandbox(a_sandbox(env={"TOKEN": "secret"})), Event.CREATED)
     assert (await ledger.sandbox(ready.id, ready.tenant)).env == {"TOKEN": "secret"}
@@ -124,12 +147,20 @@ async def test_everything_a_sandbox_holds_comes_back(ledger: Ledger) -> None:
         ended_at=NOW + 9,
         ended_because="ttl",
         tree="12" * 32,
+        becoming="78" * 32,
+        forked_from="sb-parent",
+        from_snapshot="snap-origin",
+        first_tree="9a" * 32,
+        peers=(Peer("sb-writer", "/peers/writer"), Peer("sb-x", "/peers/x", "bc" * 32, "snap-x")),
+        environment="de" * 32,
+        added=(Addition("python", "six", "six>=1", "run-x pip install six", is_loose=True),),
     )
     assert_nothing_is_left_at_its_default(full)
+    await ledger.add_sandbox(a_sandbox(id="sb-parent"))
 
     added = await ledger.add_sandbox(full)
 
-    assert added == replace(full, number=1)
+    assert added == replace(full, number=2)
     assert await ledger.sandbox(full.id, "acme") == added
 
 
@@ -144,6 +175,17 @@ async def test_everything_a_run_holds_comes_back(ledger: Ledger, sandbox: Sandbo
         env_names=("TOKEN", "HOME"),
         stdin_bytes=2**40,
         tree_before="34" * 32,
+        undone_at=NOW + 3,
+        keep="on_success",
+        peers=(SeenPeer("sb-writer", "/peers/writer", "de" * 32),),
+        environment="bc" * 32,
+        packages=Packages(
+            ("six==1.17.0",),
+            (Missing("sklern", "misspelt", "sklearn"),),
+            "imports",
+            "so",
+            {"six": ("a.py:1",)},
+        ),
         limits=replace(LIMITS, open_files=33, disk_bytes=2**41, inodes=2**33, tmp_bytes=1, output_bytes=2),
     )
     outcome = Outcome(12.5, Usage(9.25, 2**33), None, 9, timed_out=True, oom_killed=True, cancelled=True)
@@ -152,7 +194,7 @@ async def test_everything_a_run_holds_comes_back(ledger: Ledger, sandbox: Sandbo
 
     started = await ledger.add_run(asked, start=True)
     changes = Changes(added=("a", "ü"), modified=("m",), deleted=("d",), left_out=7)
-    ending = Ending(outcome, stdout, stderr, "the launcher died", tree="56" * 32, changes=changes)
+    ending = Ending(outcome, stdout, stderr, "the launcher died", tree="56" * 32, changes=changes, kept=True)
     ended = await ledger.advance_run(started, RunEvent.ENDED, at=NOW + 2, ending=ending)
 
     assert started == replace(asked, state=RunState.RUNNING, started_at=NOW)
@@ -166,10 +208,75 @@ async def test_everything_a_run_holds_comes_back(ledger: Ledger, sandbox: Sandbo
         failure="the launcher died",
         tree_after="56" * 32,
         changes=changes,
+        kept=True,
     )
     assert_nothing_is_left_at_its_default(ended)
     assert await ledger.run(asked.id, "acme") == ended
     assert (await ledger.sandbox(sandbox.id, "acme")).tree == "56" * 32
+
+
+async def test_a_run_that_may_be_thrown_away_says_from_its_start_on_what_the_files_will_be(
+    ledger: Ledger, sandbox: Sandbox
+) -> None:
+    before, after = "12" * 32, "34" * 32
+
+    async def becoming() -> str | None:
+        return (await ledger.sandbox(sandbox.id, "acme")).becoming
+
+    async def ended(*, kept: bool, tree: str) -> Sandbox:
+        run = await ledger.add_run(a_run(sandbox, keep="on_success", tree_before=before), start=True)
+        assert await becoming() == before
+        await ledger.advance_run(run, RunEvent.ENDED, at=NOW, ending=Ending(tree=tree, kept=kept))
+        return await ledger.sandbox(sandbox.id, "acme")
+
+    kept = await ended(kept=True, tree=after)
+    assert (kept.becoming, kept.tree) == (None, after)
+    thrown_away = await ended(kept=False, tree=after)
+    assert (thrown_away.becoming, thrown_away.tree) == (before, after)
+    nothing_done = await ended(kept=False, tree=before)
+    assert nothing_done.becoming is None
+
+    queued = await ledger.add_run(a_run(sandbox, keep="never"), start=False)
+    assert await becoming() is None
+    started = await ledger.advance_run(replace(queued, tree_before=before), RunEvent.START, at=NOW)
+    assert await becoming() == before
+    assert await ledger.interrupt_unfinished_runs(NOW) == 1
+    assert (await ledger.run(started.id, "acme")).kept is False
+    assert await becoming() == before
+
+
+async def test_a_run_that_never_started_leaves_what_the_files_are_to_be(
+    ledger: Ledger, sandbox: Sandbox
+) -> None:
+    queued = await ledger.add_run(a_run(sandbox, keep="never"), start=False)
+    ready = await ledger.advance(sandbox, Event.CREATED) if sandbox.state is State.CREATING else sandbox
+    await ledger.begin_becoming(ready.id, "56" * 32, "restore")
+    await ledger.advance_run(queued, RunEvent.CANCELLED, at=NOW)
+
+    assert (await ledger.sandbox(sandbox.id, "acme")).becoming == "56" * 32
+
+
+async def test_every_environment_that_a_run_had_is_known(ledger: Ledger, sandbox: Sandbox) -> None:
+    for environment in ("aa", "bb+cc", "aa", None):
+        await ledger.add_run(a_run(sandbox, environment=environment), start=True)
+
+    assert await ledger.environments() == {"aa", "bb", "cc"}
+
+
+async def test_what_a_run_wrote_is_on_record_with_its_end_or_not_at_all(
+    ledger: Ledger, sandbox: Sandbox
+) -> None:
+    run = await ledger.add_run(a_run(sandbox), start=True)
+    silent = await ledger.add_run(replace(a_run(sandbox), id="run-silent"), start=True)
+    output = bytes(range(256))
+
+    ended = await ledger.advance_run(run, RunEvent.ENDED, at=NOW, ending=Ending(output=output))
+    with pytest.raises(Conflict):
+        await ledger.advance_run(run, RunEvent.CANCELLED, at=NOW, ending=Ending(output=b"another"))
+    await ledger.advance_run(silent, RunEvent.ENDED, at=NOW, ending=Ending(output=b""))
+
+    assert await ledger.output(ended.id) == output
+    assert await ledger.output(silent.id) is None
 
 
 async def test_an_exit_code_of_zero_is_not_mistaken_for_none(ledger: Ledger, sandbox: Sandbox) -> None:
@@ -218,7 +325,7 @@ async def test_every_step_of_a_life_is_in_the_history(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("event", sorted(ENDED_BECAUSE))
-async def test_an_ending_says_when_and_why(ledger: Ledger, event: Event) -> None:
+async def test_an_ending_says_when_and_why(ledger: Ledger, event: Event, url: str) -> None:
     state = next(state for state, exits in LIFECYCLE.items() if event in exits)
     sandbox = await ledger.add_sandbox(a_sandbox(state=state, ttl_s=1.0))
     before = time.time()
@@ -229,7 +336,7 @@ async def test_an_ending_says_when_and_why(ledger: Ledger, event: Event) -> None
     assert before <= (ending.ended_at or 0) <= time.time()
     assert ending.ended_because == ENDED_BECAUSE[event]
     assert (ended.ended_at, ended.ended_because) == (ending.ended_at, ending.ended_because)
-    assert await ledger.next_expiry() is None
+    assert soonest_end(url) is None
 
 
 async def test_the_lifecycle_table_is_asked(ledger: Ledger, sandbox: Sandbox) -> None:
@@ -300,14 +407,30 @@ async def test_a_number_is_never_used_twice(ledger: Ledger, url: str, tmp_path: 
     assert numbers == [1, 2, 3, 4]
 
 
-async def test_an_amendment_changes_what_it_names(ledger: Ledger, sandbox: Sandbox) -> None:
+async def test_numbers_are_handed_out_before_their_sandboxes_are_on_record(ledger: Ledger, url: str) -> None:
+    numbers = await asyncio.gather(*(ledger.next_number() for _ in range(3)))
+    added = await ledger.add_sandbox(a_sandbox(number=numbers[2]), is_made=True)
+    again = Ledger.open(url)
+
+    numbers.append(await again.next_number())
+    await again.close()
+
+    assert (numbers, added.number, added.state) == ([1, 2, 3, 4], 3, State.READY)
+    history = await ledger.events(added.id, limit=10, cursor=None)
+    assert [(row.kind, row.detail["state"]) for row in history.items] == [
+        ("create", "creating"),
+        ("created", "ready"),
+    ]
+
+
+async def test_an_amendment_changes_what_it_names(ledger: Ledger, sandbox: Sandbox, url: str) -> None:
     changes: dict[str, Any] = {"name": "n", "ttl_s": 10.0, "idle_s": 5.0, "metadata": {"a": "b"}}
 
     amended = await ledger.amend(sandbox, {**changes, "limits": {"cpus": 0.5}})
 
     assert amended == replace(sandbox, **changes, limits=replace(LIMITS, cpus=0.5))
     assert await ledger.sandbox(sandbox.id, "acme") == amended
-    assert await ledger.next_expiry() == NOW + 5
+    assert soonest_end(url) == NOW + 5
     last = (await history(ledger, sandbox.id))[-1]
     assert (last.kind, last.detail) == ("amend", {"changed": sorted([*changes, "limits"])})
 
@@ -325,7 +448,7 @@ async def test_of_the_limits_only_those_named_change_however_old_the_sandbox_in_
 
 
 async def test_an_amendment_may_clear_and_one_that_changes_nothing_leaves_no_trace(
-    ledger: Ledger, sandbox: Sandbox
+    ledger: Ledger, sandbox: Sandbox, url: str
 ) -> None:
     await ledger.amend(sandbox, {"name": "n", "ttl_s": 10.0, "metadata": {"a": "b"}})
     cleared = await ledger.amend(sandbox, {"name": None, "ttl_s": None, "metadata": {}})
@@ -333,18 +456,20 @@ async def test_an_amendment_may_clear_and_one_that_changes_nothing_leaves_no_tra
 
     assert (cleared.name, cleared.ttl_s, cleared.metadata) == (None, None, {})
     assert same == cleared
-    assert await ledger.next_expiry() is None
+    assert soonest_end(url) is None
     assert (await ledger.sandboxes("acme", SandboxQuery(metadata={"a": "b"}))).items == []
     assert (await kinds(ledger, sandbox.id)).count("amend") == 2
 
 
-async def test_an_amendment_does_not_undo_what_happened_since(ledger: Ledger, sandbox: Sandbox) -> None:
+async def test_an_amendment_does_not_undo_what_happened_since(
+    ledger: Ledger, sandbox: Sandbox, url: str
+) -> None:
     await ledger.touch(sandbox.id, NOW + 50)
 
     amended = await ledger.amend(sandbox, {"idle_s": 10.0})
 
     assert amended.last_active_at == NOW + 50
-    assert await ledger.next_expiry() == NOW + 60
+    assert soonest_end(url) == NOW + 60
 
 
 async def test_an_amendment_is_refused_where_it_cannot_be(ledger: Ledger, sandbox: Sandbox) -> None:
@@ -367,7 +492,7 @@ async def test_an_amendment_is_refused_where_it_cannot_be(ledger: Ledger, sandbo
 # ---------------------------------------------------------------------------------------------- expiring
 
 
-async def test_who_has_expired_is_what_the_model_says(ledger: Ledger) -> None:
+async def test_who_has_expired_is_what_the_model_says(ledger: Ledger, url: str) -> None:
     lives = [(None, None), (10.0, None), (None, 10.0), (10.0, 3.0), (3.0, 10.0), (5.0, 5.0)]
     for touched in (None, NOW - 100, NOW + 4, NOW + 20):
         for ttl_s, idle_s in lives:
@@ -378,7 +503,7 @@ async def test_who_has_expired_is_what_the_model_says(ledger: Ledger) -> None:
 
     ends = {one.id: end[0] for one in everyone if (end := one.expiry()) is not None}
     assert len(ends) == 20
-    assert await ledger.next_expiry() == min(ends.values())
+    assert soonest_end(url) == min(ends.values())
     for at in sorted({*ends.values(), NOW, NOW + 1000}):
         found = await ledger.expired(at)
         assert {one.id for one in found} == {one for one, end in ends.items() if end <= at}
@@ -490,6 +615,7 @@ async def test_what_a_crash_cut_off_is_written_down_as_interrupted(ledger: Ledge
 # -------------------------------------------------------------------------------------------------- pages
 
 
+@pytest.mark.long
 async def test_pages_do_not_shift_while_sandboxes_are_added(ledger: Ledger) -> None:
     first = [await ledger.add_sandbox(a_sandbox()) for _ in range(10)]
     seen: list[str] = []
@@ -506,6 +632,7 @@ async def test_pages_do_not_shift_while_sandboxes_are_added(ledger: Ledger) -> N
     assert pages == 4
 
 
+@pytest.mark.long
 async def test_a_page_is_full_by_its_bytes_too_and_the_next_goes_on(ledger: Ledger, sandbox: Sandbox) -> None:
     sizes = [PAGE_BYTES // 3] * 5 + [PAGE_BYTES + 1] + [10] * 4
     added = [await ledger.add_run(a_run(sandbox, argv=("x" * size,)), start=True) for size in sizes]

@@ -14,6 +14,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from petri.errors import Conflict
 from petri.ledger import Ledger, SandboxQuery
 from petri.model import Event, RunEvent
@@ -23,6 +25,7 @@ ACKNOWLEDGED = 300
 """How many writes to wait for before the kill."""
 
 
+@pytest.mark.long
 async def test_after_kill_9_state_and_history_agree_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     await Ledger.open(url).close()

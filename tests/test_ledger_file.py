@@ -51,12 +51,25 @@ async def make(path: Path, *, sandboxes: int) -> None:
 
 def schema(raw: sqlite3.Connection) -> set[tuple[object, ...]]:
     """Return what there is and not how it was spelt: a column added later stands elsewhere in the text."""
-    made = "FROM sqlite_master WHERE tbl_name != 'alembic_version'"
+    made = "FROM sqlite_master WHERE name != 'sqlite_sequence'"
     found = set(raw.execute(f"SELECT type, name, sql {made} AND type != 'table'").fetchall())
     for (table,) in raw.execute(f"SELECT name {made} AND type = 'table'").fetchall():
         for about in ("table_info", "foreign_key_list"):
             found |= {(table, about, *row) for row in raw.execute(f"PRAGMA {about}({table})")}
     return found
+
+
+def content(raw: sqlite3.Connection) -> dict[str, list[dict[str, object]]]:
+    """Return every row by its table, but for numbers and times."""
+    raw.row_factory = sqlite3.Row
+    tables = [name for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    return {
+        table: [
+            {name: row[name] for name in row.keys() if name not in ("number", "seq", "created_at")}  # noqa: SIM118
+            for row in raw.execute(f"SELECT * FROM {table}")
+        ]
+        for table in tables
+    }
 
 
 # ---------------------------------------------------------------------------------------------- settings
@@ -108,16 +121,21 @@ async def test_closing_folds_the_log_into_the_file(path: Path) -> None:
 # -------------------------------------------------------------------------------------------- migrations
 
 
-async def test_migrating_from_nothing_gives_the_tables_as_they_are_defined(path: Path) -> None:
+async def test_a_ledger_made_at_once_is_the_one_that_all_the_steps_lead_to(path: Path) -> None:
     await make(path, sandboxes=0)
-    defined = path.with_name("defined.db")
-    engine = create_engine(f"sqlite:///{defined}")
-    tables.metadata.create_all(engine)
+    by_steps = path.with_name("steps.db")
+    engine = create_engine(f"sqlite:///{by_steps}")
+    with engine.begin() as connection:
+        migrations._run_steps(connection)
     engine.dispose()
 
-    with closing(sqlite3.connect(path)) as migrated, closing(sqlite3.connect(defined)) as made:
-        assert schema(migrated) == schema(made)
-        assert len(schema(made)) > 10
+    with closing(sqlite3.connect(path)) as made, closing(sqlite3.connect(by_steps)) as stepped:
+        assert schema(made) == schema(stepped)
+        assert content(made) == content(stepped)
+        assert (len(schema(made)) > 10, content(made)["tenants"]) == (
+            True,
+            [{"name": "default", "quotas": "{}"}],
+        )
 
 
 async def test_opening_again_changes_nothing(path: Path) -> None:
@@ -181,7 +199,7 @@ def _python(code: str) -> str:
     ("statement", "index"),
     [
         (expiry._EXPIRED, "ix_sandboxes_expires_at"),
-        (expiry._NEXT, "ix_sandboxes_expires_at"),
+        (sandboxes._LIVE, "ix_sandboxes_state"),
         (sandboxes._BY_NAME, "uq_sandboxes_live_name"),
         (sandboxes._COUNT, "ix_sandboxes_state"),
         (sandboxes._COUNT_THEIRS, "ix_sandboxes_tenant_state_number"),
@@ -234,6 +252,7 @@ def test_a_folder_that_is_not_there_is_said_to_be_so(tmp_path: Path) -> None:
     assert "No such file or directory" in refusal(tmp_path / "nowhere" / "ledger.db").message
 
 
+@pytest.mark.long
 async def test_a_held_write_lock_makes_the_ledger_unavailable_to_writers_only(
     ledger: Ledger, path: Path
 ) -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from petri.model import Limits, Outcome
-from tests.test_engine_contract import LIMITS, Bench, bench
+from tests.test_engine_contract import BOTH_WAYS, LIMITS, Bench, bench
 
 __all__ = ["bench"]
 
-pytestmark = pytest.mark.parametrize("bench", ["bubblewrap"], indirect=True)
+pytestmark = [pytest.mark.long, BOTH_WAYS]
 needs_cgroups = pytest.mark.skipif(os.geteuid() != 0, reason="without root there may be no cgroups")
 
 
@@ -145,12 +145,22 @@ async def test_one_file_may_not_be_larger_than_all_the_space_there_is(bench: Ben
     assert outcome.exit_code == 0
 
 
-async def test_a_program_that_writes_too_large_a_file_and_does_not_ask_dies_of_it(bench: Bench) -> None:
+async def test_a_program_that_writes_too_large_a_file_is_told_and_not_killed(bench: Bench) -> None:
     bench.place = replace(bench.place, limits=replace(LIMITS, disk_bytes=1 << 20))
     outcome = await bench.run(("/usr/bin/truncate", "--size", "1T", "sparse"))
 
-    assert outcome.signal == 25
+    assert outcome.exit_code == 1
+    assert b"File too large" in bench.screen["stderr"]
     assert (bench.place.folder / "sparse").stat().st_size == 0
+
+
+async def test_a_file_may_be_as_large_as_what_is_left(bench: Bench) -> None:
+    bench.place = replace(bench.place, file_bytes=1 << 20)
+    outcome = await bench.run(("/bin/sh", "-c", "head -c 2000000 /dev/zero > f; stat -c %s f"))
+
+    assert outcome.exit_code == 0
+    assert bench.screen["stdout"] == b"1048576\n"
+    assert b"File too large" in bench.screen["stderr"]
 
 
 async def test_space_is_set_aside_by_writing_or_not_at_all(bench: Bench) -> None:

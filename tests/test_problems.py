@@ -6,7 +6,7 @@ import pytest
 
 from petri import errors
 from petri.api.problems import RETRY_AFTER_S, STATUS, answer, problem
-from petri.errors import CallerError, HostError, InvalidField, PetriError
+from petri.errors import CallerError, HostError, InvalidField, PetriError, counted
 
 
 def concrete() -> list[type[PetriError]]:
@@ -63,3 +63,9 @@ def test_what_a_request_put_into_an_error_is_told_shortly_and_as_text() -> None:
     assert told.field is not None
     assert len(told.field) < 300
     assert told.detail.startswith("half a pair: \\ud800, y")
+
+
+def test_one_and_many_are_said_as_one_says_them() -> None:
+    assert [counted(number, "file") for number in (0, 1, 2)] == ["0 files", "1 file", "2 files"]
+    assert [counted(number, "sandbox") for number in (1, 2)] == ["1 sandbox", "2 sandboxes"]
+    assert [counted(number, "process") for number in (1, 2)] == ["1 process", "2 processes"]

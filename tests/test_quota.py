@@ -18,7 +18,7 @@ import pytest
 
 from petri.workspace import find_holding
 from petri.workspace.quota import project_of
-from tests.calls import create, files_url, put, refused, run, sh
+from tests.calls import create, eventually, files_url, put, refused, run, sh
 from tests.conftest import Server
 
 pytestmark = [
@@ -88,6 +88,7 @@ def http(server: Server) -> Iterator[httpx.Client]:
 
 def told_by(http: httpx.Client, sandbox: str, source: str) -> tuple[dict[str, Any], int, int]:
     told = run(http, sandbox, code=source, language="python")
+    assert told["exit_code"] == 0, told
     number, count = told["stdout"].split()
     return told, int(number), int(count)
 
@@ -141,12 +142,15 @@ def test_uploads_get_in_by_rename_and_only_if_they_fit(http: httpx.Client) -> No
     many = [("file", (f"pkg/sub/{number}", b"x")) for number in range(20)]
     assert http.post(f"/v1/sandboxes/{sandbox}/files", files=many).status_code == 201
     put(http, sandbox, "big", bytes(10 << 20))
-    put(http, sandbox, "big", bytes(12 << 20))
+    put(http, sandbox, "big", bytes(5 << 20))  # for a moment both are there, and count
+    # XFS lets go of what was replaced a moment later.
+    eventually(lambda: http.put(files_url(sandbox, "other"), content=bytes(6 << 20)).status_code == 201)
 
     problem = refused(http.put(files_url(sandbox, "more"), content=bytes(8 << 20)), 507)
 
-    assert problem["field"] == "limits.disk_bytes"
-    assert sh(http, sandbox, "ls") == "big\npkg\n"
+    # XFS refuses while the upload is still coming in, by an error that does not say whose space it was.
+    assert problem.get("field") in ("limits.disk_bytes", None)
+    assert sh(http, sandbox, "ls") == "big\nother\npkg\n"
     _, number, _ = told_by(http, sandbox, FILL)
     assert number in (errno.ENOSPC, errno.EDQUOT), "what was uploaded counts"
     assert http.delete(files_url(sandbox, "big")).status_code == 204

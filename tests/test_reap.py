@@ -15,7 +15,7 @@ from petri.model import Event, RunState, Sandbox, State
 from petri.operations import Host, once, reap
 from petri.operations.command import Ask
 from petri.operations.create import Wish
-from petri.operations.destroy import destroy
+from petri.operations.destroy import destroy, give_up
 from petri.operations.exec import begin, outcome_of
 from petri.operations.reap import Reaper, recover
 from petri.workspace import Bounds, Workspaces
@@ -82,6 +82,7 @@ def is_deleted(host: Host, sandbox: Sandbox) -> Callable[[], Awaitable[bool]]:
     return holds
 
 
+@pytest.mark.long
 async def test_a_removal_that_failed_is_tried_again_ever_more_seldom_until_it_succeeds(
     tmp_path: Path, workspaces: FaultyWorkspaces
 ) -> None:
@@ -126,6 +127,41 @@ async def test_what_an_earlier_life_left_is_finished_at_once(
             await until(is_deleted(host, half_made))
 
 
+async def test_an_empty_folder_that_nobody_knows_goes_and_one_with_something_in_it_stays(
+    tmp_path: Path, workspaces: FaultyWorkspaces
+) -> None:
+    async with open_host(tmp_path, workspaces=workspaces) as host:
+        known = await new_sandbox(host)
+        cut_off, strange = workspaces.folder("sb-" + "b" * 20), workspaces.folder("sb-" + "c" * 20)
+        cut_off.mkdir()
+        strange.mkdir()
+        (strange / "kept.txt").write_text("from before somebody put an old ledger back")
+        of_the_server = workspaces.folder("languages")
+        of_the_server.mkdir(exist_ok=True)
+
+        await recover(host)
+
+        there = [each.exists() for each in (workspaces.folder(known.id), cut_off, of_the_server)]
+        assert there == [True, False, True]
+        assert (strange / "kept.txt").exists()
+
+
+async def test_a_sandbox_that_nobody_waited_for_is_gone_whether_or_not_it_is_on_record(
+    tmp_path: Path, workspaces: FaultyWorkspaces
+) -> None:
+    async with open_host(tmp_path, workspaces=workspaces) as host:
+        on_record = await new_sandbox(host)
+        as_it_was_asked_for = replace(on_record, state=State.CREATING, generation=0)
+        not_on_record = replace(as_it_was_asked_for, id="sb-" + "d" * 20, number=on_record.number + 1)
+        workspaces.create(not_on_record.id, None)
+
+        await give_up(host, as_it_was_asked_for)
+        await give_up(host, not_on_record)
+
+        assert await state_of(host, on_record) == "deleted"
+        assert [workspaces.folder(each.id).exists() for each in (on_record, not_on_record)] == [False, False]
+
+
 def creating_like(sandbox: Sandbox) -> Sandbox:
     return replace(sandbox, id="sb-" + "a" * 20, state=State.CREATING, generation=0)
 
@@ -166,6 +202,7 @@ async def outcome_of_lost(host: Host, sandbox: Sandbox) -> str:
     return (await host.ledger.add_run(lost, start=True)).id
 
 
+@pytest.mark.long
 async def test_an_ephemeral_sandbox_that_could_not_be_ended_after_its_run_is_ended_later(
     tmp_path: Path, workspaces: FaultyWorkspaces
 ) -> None:
@@ -189,6 +226,7 @@ async def test_an_ephemeral_sandbox_that_could_not_be_ended_after_its_run_is_end
         await outcome_of(live)
 
 
+@pytest.mark.long
 async def test_a_sandbox_for_one_call_does_not_outlive_a_crash_before_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +238,7 @@ async def test_a_sandbox_for_one_call_does_not_outlive_a_crash_before_its_run(
                 once.exec_once(crashed, CALLER, Wish(lifetime="ephemeral"), {"a": b""}, Ask(code="1"))
             )
             monkeypatch.setattr(crashed.languages, "check", no_check)
+            crashed.store.close()  # the kernel does that for whoever crashes
             async with open_host(tmp_path) as host:
 
                 async def is_made() -> bool:
@@ -220,6 +259,7 @@ async def no_check(_: str) -> None:
     """Any language will do."""
 
 
+@pytest.mark.long
 async def test_a_clock_set_forward_ends_nobody_s_sandbox(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -250,7 +250,7 @@ def test_the_exact_bytes_of_a_run_are_kept(client: Client, box: str) -> None:
 
     assert client.run_output(answer.run_id) == b"\xff\0\n"
     assert client.run_output(answer.run_id, "stderr") == b"no\n"
-    run = client.run(answer.run_id)
+    run = client.show_run(answer.run_id)
     assert (run.exit_code, run.stdout.bytes) == (4, 3)
     assert [each.run_id for each in client.runs(box, limit=5)] == [answer.run_id]
 
@@ -265,7 +265,7 @@ def test_one_call_leaves_nothing(client: Client) -> None:
 
 
 def test_a_stranger_s_id_is_not_found(client: Client) -> None:
-    for call in (client.sandbox, client.list_files, client.delete, client.run):
+    for call in (client.sandbox, client.list_files, client.delete, client.show_run):
         with pytest.raises(NotFound):
             call("sb-aaaaaaaaaaaaaaaaaaaa")
 
@@ -303,6 +303,7 @@ async def test_leaving_a_stream_leaves_the_run_running(server: Server) -> None:
     assert text(seen) == "done\n"
 
 
+@pytest.mark.long
 def test_a_line_that_is_cut_in_the_middle_of_a_run_loses_nothing(server: Server, box: str) -> None:
     with CutLine(server.url, after_bytes=5000) as line, Client(line.url) as client:
         command = "for i in $(seq 200); do echo line $i; sleep 0.002; done"
@@ -358,7 +359,7 @@ def test_limits_are_named_for_a_sandbox_and_tightened_for_a_run(client: Client) 
     try:
         answer = client.exec(box.id, command="ulimit -n", limits={"open_files": 64})
         full = client.exec(box.id, command="for n in $(seq 900); do : > f$n; done", timeout_s=30)
-        run = client.run(full.run_id)
+        run = client.show_run(full.run_id)
         used = client.sandbox(box.id).usage
 
         assert answer.stdout == "64\n"

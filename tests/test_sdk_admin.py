@@ -11,6 +11,8 @@ from petri.errors import Busy, Conflict, Forbidden, InvalidField, NotFound, Over
 from petri.sdk import Admin, AsyncAdmin
 from tests.conftest import Server
 
+pytestmark = pytest.mark.long
+
 OPERATOR = "the-operator-s-own-key-0123"
 
 

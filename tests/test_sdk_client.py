@@ -107,7 +107,7 @@ async def test_every_error_arrives_as_its_own_class(
     scripted.script = [refuses(418, kind.code, "a sentence", "name")]
 
     with pytest.raises(PetriError) as caught:
-        await client.run("run-a")
+        await client.show_run("run-a")
 
     assert type(caught.value) is kind
     assert (caught.value.message, caught.value.field) == ("a sentence", "name")
@@ -125,7 +125,7 @@ async def test_a_code_of_a_later_release_is_still_a_petri_error(
     scripted.script = [refuses(418, "os.system", "a sentence")]
 
     with pytest.raises(PetriError, match="a sentence") as caught:
-        await client.run("run-a")
+        await client.show_run("run-a")
 
     assert type(caught.value) is PetriError
 

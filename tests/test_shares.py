@@ -16,6 +16,8 @@ from petri.workspace import Bounds, Workspaces
 from tests.calls import create, eventually, files_url, following, put, refused, replay, run, sh, workspaces
 from tests.conftest import Server
 
+pytestmark = pytest.mark.long
+
 SHARE_BYTES, SHARE_FILES = 16 << 20, 600
 LIMITS = {"disk_bytes": SHARE_BYTES, "inodes": SHARE_FILES}
 

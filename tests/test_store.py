@@ -373,6 +373,7 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+@pytest.mark.long
 def test_full_packs_are_sealed_and_closed(tmp_path: Path) -> None:
     contents = [noise(2000, seed) for seed in range(200)]
     store = Store(tmp_path / "store", pack_bytes=3000)
@@ -421,3 +422,38 @@ def test_a_first_use_by_many_threads_loads_once(store: Store, again: Callable[[]
 
     with ThreadPoolExecutor(8) as threads:
         assert list(threads.map(look, range(8))) == [set(digests)] * 8
+
+
+@pytest.mark.parametrize("size", [0, 1, MIB, MIB + 1, 5 * MIB])
+def test_a_content_may_come_piece_by_piece(store: Store, size: int) -> None:
+    content = random.Random(size).randbytes(size)
+    parts = (content[at : at + 70_000] for at in range(0, size, 70_000))
+    with store.write("acme") as writing:
+        digest = writing.put_stream(parts, address(content))
+        writing.commit()
+
+    assert digest == address(content)
+    assert b"".join(store.open_blob("acme", digest)) == content
+    with store.write("acme") as writing, pytest.raises(Invalid, match="digest"):
+        writing.put_stream([content, b"more"], address(content))
+
+
+@pytest.mark.parametrize("size", [0, 1000, 3 * MIB])
+def test_any_part_of_a_content_can_be_read(store: Store, size: int) -> None:
+    content = random.Random(size).randbytes(size)
+    (digest,) = put(store, content)
+    opened = store.open_at("acme", digest)
+
+    assert opened.size == size
+    for offset, length in [
+        (0, 10),
+        (size // 2, 200_000),
+        (size - 5, 5),
+        (size - 5, 50),
+        (size, 9),
+        (0, size),
+    ]:
+        if offset >= 0:
+            assert opened.read(offset, length) == content[offset : offset + length]
+    with pytest.raises(NotFound):
+        store.open_at("other", digest)

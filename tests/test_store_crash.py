@@ -19,6 +19,8 @@ from petri.store import Store
 from petri.trees import File, address, encode
 from tests.test_store import MIB, Clock, disk_usage, harvest, noise, planted, put, read
 
+pytestmark = pytest.mark.long
+
 PAGE = 4096
 
 
@@ -231,7 +233,7 @@ def test_what_a_crash_left_in_two_packs_is_there_once_and_swept_once(root: Path)
     store = Store(root)
 
     assert store.usage("acme") == (usage.objects, 2 * usage.stored_bytes)
-    assert store.gc("acme", [], 3600) == (0, usage.stored_bytes, [])
+    assert store.gc("acme", [], 3600) == (0, usage.stored_bytes, [], [])
     assert harvest(store, tree) == {b"a": b"content", b"large": noise(2 * MIB)}
     assert store.usage("acme") == usage
     assert store.fsck("acme", deep=True) == []

@@ -32,6 +32,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", disk], check=True)
 
 
+@pytest.mark.long
 @needs_root
 def test_what_does_not_fit_is_refused_and_the_store_is_as_it_was(disk: Path) -> None:
     store = Store(disk / "store")
@@ -82,6 +83,7 @@ def fill(ballast: Path) -> None:
                     break
 
 
+@pytest.mark.long
 def test_a_write_that_stops_halfway_is_undone(tmp_path: Path) -> None:
     """For an ordinary user too: no file may grow beyond a limit, which ends a write in the middle."""
     argv = [sys.executable, "-m", "tests.test_store_full", str(tmp_path / "store")]

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from petri.errors import NotFound, Unavailable
-from petri.store import Store
+from petri.store import Spare, Store
 from petri.trees import EMPTY, Entry, File, Folder, address, encode
 from tests.test_store import MIB, Clock, disk_usage, harvest, noise, plant, planted, put, read
+
+pytestmark = pytest.mark.long
 
 GRACE_S = 3600
 
@@ -128,7 +130,7 @@ def test_a_sweep_with_nothing_to_do_writes_nothing(store: Store, clock: Clock, t
     store.gc("acme", [tree], GRACE_S)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
 
-    assert store.gc("acme", [tree], GRACE_S) == (0, 0, [])
+    assert store.gc("acme", [tree], GRACE_S) == (0, 0, [], [])
 
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
@@ -145,7 +147,7 @@ def test_sweeping_often_leaves_few_packs(store: Store, clock: Clock, tmp_path: P
 
 
 def test_a_tenant_without_objects_is_swept(store: Store, tmp_path: Path) -> None:
-    assert store.gc("nobody", [EMPTY], 0) == (0, 0, [])
+    assert store.gc("nobody", [EMPTY], 0) == (0, 0, [], [])
     assert [path.name for path in (tmp_path / "store").iterdir()] == ["lock"]
 
 
@@ -270,7 +272,7 @@ def test_a_tree_that_calls_a_file_a_folder_is_swept_around(store: Store, clock: 
         writing.commit()
     clock.now += GRACE_S + 1
 
-    assert store.gc("acme", [tree], GRACE_S) == (0, 0, [digest])
+    assert store.gc("acme", [tree], GRACE_S) == (0, 0, [digest], [])
     assert read(store, digest) == b"no folder object"
 
 
@@ -353,3 +355,71 @@ def test_a_reader_of_an_object_in_no_tree_is_told_when_it_is_gone(store: Store, 
 
     with pytest.raises(NotFound):
         list(content)
+
+
+# ---------------------------------------------------------------------------------------------- a budget
+
+
+def test_spare_trees_stay_while_they_fit_the_first_before_the_others(store: Store, clock: Clock) -> None:
+    contents = [{b"own": noise(100_000, seed), b"shared": noise(200_000)} for seed in range(1, 5)]
+    first, second, third, needed = (planted(store, content) for content in contents)
+    clock.now += GRACE_S + 1
+
+    swept = store.gc("acme", [needed], GRACE_S, Spare([first, second, third], 250_000))
+
+    assert harvest(store, needed) == contents[3]
+    assert (harvest(store, first), harvest(store, second)) == (contents[0], contents[1])
+    assert swept.let_go == [third]
+    assert store.has("acme", [third, address(contents[2][b"own"])]) == set()
+    assert store.fsck("acme", deep=True) == []
+
+
+def test_what_is_too_large_for_the_budget_costs_the_smaller_ones_nothing(store: Store, clock: Clock) -> None:
+    large, small = planted(store, {b"l": noise(300_000, 1)}), planted(store, {b"s": noise(1000, 2)})
+    clock.now += GRACE_S + 1
+
+    swept = store.gc("acme", [], GRACE_S, Spare([large, small], 100_000))
+
+    assert swept.let_go == [large]
+    assert harvest(store, small) == {b"s": noise(1000, 2)}
+    assert store.has("acme", [large, address(noise(300_000, 1))]) == set()
+
+
+def test_missing_says_what_a_tree_lacks_and_drops_nothing(store: Store) -> None:
+    whole = planted(store, NEW)
+    lost = File(address(b"nobody put this"), 15, 6)
+    with store.write("acme") as writing:
+        half = writing.put_folder(encode({b"lost": lost}))
+        writing.commit()
+
+    assert store.missing("acme", [whole]) == []
+    assert store.missing("acme", [whole, half]) == [lost.digest]
+    assert harvest(store, whole) == NEW
+
+
+def test_what_a_store_takes_is_told_without_loading_it(store: Store) -> None:
+    assert (store.disk_bytes("acme"), store.disk_bytes()) == (0, 0)
+
+    planted(store, {b"n": noise(100_000)})
+
+    assert 100_000 < store.disk_bytes("acme") < 110_000
+    assert store.disk_bytes("other") == 0
+    assert store.disk_bytes() == store.disk_bytes("acme")
+
+
+@pytest.mark.parametrize("roots", [[], [EMPTY]])
+def test_an_empty_folder_that_somebody_put_does_not_hold_up_a_sweep(
+    store: Store, clock: Clock, roots: list[bytes]
+) -> None:
+    with store.write("acme") as writing:
+        writing.put_folder(encode({}))
+        writing.commit()
+
+    sweeping = threading.Thread(target=store.gc, args=("acme", roots, GRACE_S), daemon=True)
+    sweeping.start()
+    sweeping.join(20)
+
+    assert not sweeping.is_alive()
+    clock.now += GRACE_S + 1
+    assert store.gc("acme", roots, GRACE_S).missing == []
+    assert store.get_folder("acme", EMPTY) == {}

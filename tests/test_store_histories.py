@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from petri.errors import NotFound
 from petri.store import Store
 from petri.trees import File, Folder, address, encode, walk
+from tests.examples import examples
 from tests.test_store import MIB, Clock, noise, plant
 from tests.test_store_crash import killed_before
 
@@ -167,14 +168,14 @@ def tree_of(files: Files) -> bytes:
     return address(encode({b"d": Folder(address(inside))}))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lives", [12, pytest.param(30, marks=pytest.mark.slow)])
 def test_whatever_happens_what_is_needed_is_there_and_whole(lives: int) -> None:
     run_state_machine_as_test(
         Lives,
         settings=settings(
-            max_examples=lives,
+            examples(lives),
             stateful_step_count=25,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

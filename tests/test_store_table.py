@@ -4,13 +4,14 @@ import tracemalloc
 from array import array
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from petri.store.contents import NOTHING, Contents
 from petri.store.manifest import Dead
 from petri.store.table import BUCKETS, ENTRY, Place, Table, bucket_of, entry
 from petri.trees import address
+from tests.examples import examples
 
 DIGESTS = [bytes([0, number]) + bytes(29) + bytes([number]) for number in range(12)]
 """Several in one bucket, and one that is all zeros, as much of an entry is."""
@@ -38,7 +39,7 @@ def contents(*entries: bytes) -> Contents:
     return Contents(b"".join(sorted(entries)), counts)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.dictionaries(digests, places))
 def test_what_was_put_is_found_and_nothing_else(objects: dict[bytes, Place]) -> None:
     table = filled(objects)
@@ -50,7 +51,7 @@ def test_what_was_put_is_found_and_nothing_else(objects: dict[bytes, Place]) -> 
     assert len(table) == len(objects)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.dictionaries(digests, places, min_size=1), places)
 def test_an_object_stays_where_it_was_first_put(objects: dict[bytes, Place], other: Place) -> None:
     table = filled(objects)
@@ -61,7 +62,7 @@ def test_an_object_stays_where_it_was_first_put(objects: dict[bytes, Place], oth
     assert {found.time for found in table} == {9}
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.dictionaries(digests, places), digests, st.sets(st.integers(1, 3)), places)
 def test_an_object_is_moved_from_where_it_is_said_to_be(
     objects: dict[bytes, Place], digest: bytes, sources: set[int], place: Place
@@ -74,7 +75,7 @@ def test_an_object_is_moved_from_where_it_is_said_to_be(
     assert shown(table) == (objects | {digest: place} if is_there else objects)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.dictionaries(digests, places), st.dictionaries(digests, places), st.dictionaries(digests, places))
 def test_what_was_loaded_twice_is_there_once_as_it_was_first(
     first: dict[bytes, Place], second: dict[bytes, Place], third: dict[bytes, Place]
@@ -89,7 +90,7 @@ def test_what_was_loaded_twice_is_there_once_as_it_was_first(
     assert len(table) == len(third | second | first)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.dictionaries(digests, st.tuples(places, st.integers(0, 9), st.integers(0, 3))), st.integers(0, 9))
 def test_a_sweep_takes_what_is_old_unmarked_and_in_the_packs_that_are_swept(
     objects: dict[bytes, tuple[Place, int, int]], young: int
@@ -150,6 +151,7 @@ def test_bits_for_another_index_are_not_used() -> None:
     assert len(NOTHING) == 0
 
 
+@pytest.mark.long
 def test_a_hundred_thousand_objects_fit_in_seven_megabytes() -> None:
     tracemalloc.start()
     try:

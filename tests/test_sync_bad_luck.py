@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from petri.errors import Busy, Conflict, Invalid, PetriError, StorageFull, Unavailable
+from petri.errors import Busy, Conflict, Invalid, PathsConflict, PetriError, StorageFull, Unavailable
 from petri.sdk.folder.mirror import Mirror
 from petri.syncing.records import NOTHING, Agreed, Base, WholeFile
 from tests.sync_server import SyncServer, noise
+
+pytestmark = pytest.mark.long
 
 
 def test_a_server_that_forgot_is_told_again_and_deletions_still_count(
@@ -186,13 +188,88 @@ def test_two_who_sync_one_folder_take_turns(
 
 
 def test_progress_is_told(folder: Path, mirror: Mirror, syncs: SyncServer, box: str) -> None:
-    (folder / "big").write_bytes(noise(2**21))
+    (folder / "big").write_bytes(os.urandom(2**21))  # which no server has
     told: list[tuple[int, int | None]] = []
 
     mirror.push(progress=lambda done, total: told.append((done, total)))
 
     assert told[-1] == (2**21, 2**21)
-    syncs.write(box, "down", noise(2**21, 2))
-    fetched: list[int] = []
-    mirror.pull(progress=lambda done, total: fetched.append(done))
-    assert fetched[-1] == 2**21
+
+
+@pytest.mark.parametrize("syncs", ["real"], indirect=True)
+def test_progress_of_a_pull_is_told_to_its_end(
+    folder: Path, mirror: Mirror, syncs: SyncServer, box: str
+) -> None:
+    (folder / "changes").write_bytes(old := noise(2**20))
+    mirror.push()
+    down = os.urandom(2**21)
+    syncs.write(box, "down", down)
+    syncs.write(box, "twin", down)
+    syncs.write(box, "changes", old[: 2**19] + b"!" + old[2**19 :])
+    told: list[tuple[int, int | None]] = []
+
+    done = mirror.pull(progress=lambda done, total: told.append((done, total)))
+
+    whole = 2**21 + 2**20 + 1
+    assert told[-1] == (whole, whole)
+    assert [each for each, _ in told] == sorted(each for each, _ in told)
+    assert done.bytes_received < 2**21 + 2**17, "a content that comes twice is sent once"
+    assert (folder / "twin").read_bytes() == down
+
+
+@pytest.mark.parametrize("mode", ["push", "sync"])
+@pytest.mark.parametrize("agreed", ["", "1"])
+def test_what_is_edited_after_an_answer_was_lost_is_no_conflict(
+    folder: Path, mirror: Mirror, syncs: SyncServer, box: str, mode: str, agreed: str
+) -> None:
+    if agreed:
+        (folder / "a").write_text(agreed)
+        mirror.push()
+    (folder / "a").write_text("2")
+    (folder / "new").write_text("2")
+    syncs.cut_answer_after = 10
+    with pytest.raises(Unavailable, match="broke"):
+        getattr(mirror, mode)()
+    syncs.write(box, "made by a run", b"theirs")
+    (folder / "a").write_text("3")
+    (folder / "new").unlink()
+
+    done = getattr(mirror, mode)()
+
+    assert done.conflicts == ()
+    assert syncs.files(box) == {b"a": b"3", b"made by a run": b"theirs"}
+
+
+def test_what_changed_there_after_an_answer_was_lost_is_a_conflict(
+    folder: Path, mirror: Mirror, syncs: SyncServer, box: str
+) -> None:
+    (folder / "a").write_text("1")
+    mirror.push()
+    (folder / "a").write_text("2")
+    syncs.cut_answer_after = 10
+    with pytest.raises(Unavailable, match="broke"):
+        mirror.push()
+    syncs.write(box, "a", b"theirs")
+    (folder / "a").write_text("3")
+
+    with pytest.raises(PathsConflict):
+        mirror.push()
+
+    assert syncs.files(box) == {b"a": b"theirs"}
+
+
+def test_a_request_that_never_arrived_is_no_agreement(
+    folder: Path, mirror: Mirror, syncs: SyncServer, box: str
+) -> None:
+    (folder / "a").write_text("1")
+    mirror.push()
+    (folder / "a").write_text("2")
+    (folder / "big").write_bytes(noise(2**21))
+    syncs.cut_after = 2**20
+    with pytest.raises(Unavailable):
+        mirror.push()
+    (folder / "big").unlink()
+
+    mirror.push()
+
+    assert syncs.files(box) == {b"a": b"2"}

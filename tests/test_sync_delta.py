@@ -5,13 +5,14 @@ import random
 
 import pytest
 from blake3 import blake3
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 from pyfastcdc import FastCDC
 
 from petri.errors import Invalid
 from petri.syncing import delta
 from petri.syncing.delta import Copy, Signature
+from tests.examples import examples
 
 
 def reader(content: bytes) -> delta.Read:
@@ -40,7 +41,7 @@ _edits = some.lists(
 
 
 @given(_contents, _edits)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_any_edits_are_rebuilt(old: bytes, edits: list[tuple[float, int, bytes]]) -> None:
     new = old
     for where, removed, inserted in edits:
@@ -89,11 +90,11 @@ def test_windows_do_not_show_in_a_signature() -> None:
 
     signature = delta.sign(reader(content), len(content))
 
-    assert list(signature.lengths) == [chunk.length for chunk in FastCDC(2048).cut_buf(content)]
+    assert list(signature.lengths) == [chunk.length for chunk in FastCDC(1024).cut_buf(content)]
 
 
 @given(_contents)
-@settings(max_examples=20)
+@examples(20)
 def test_a_signature_survives_being_kept(content: bytes) -> None:
     signature = delta.sign(reader(content), len(content))
 

@@ -1,7 +1,7 @@
 """A tree told as records: what is told of two trees makes one of the other, and nothing else is taken."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from petri.errors import Invalid, NotFound
@@ -20,6 +20,7 @@ from petri.syncing.records import (
 )
 from petri.syncing.telling import NewFile, steps
 from petri.trees import EMPTY, File
+from tests.examples import examples
 from tests.forests import NAMES, Forest, Plan, a_file, related
 
 
@@ -40,7 +41,7 @@ def grown(forest: Forest, tree: bytes, changes: list[Record]) -> bytes:
 
 
 @given(related(1))
-@settings(max_examples=400)
+@examples(400)
 def test_what_is_told_of_two_trees_makes_one_of_the_other(plans: tuple[Plan, ...]) -> None:
     forest = Forest()
     old, new = map(forest.plant, plans)
@@ -61,7 +62,7 @@ _any_record: some.SearchStrategy[Record] = some.one_of(
 
 
 @given(related(0), some.lists(_any_record, max_size=8))
-@settings(max_examples=400)
+@examples(400)
 def test_any_records_are_taken_or_refused_with_the_tree_as_it_was(
     plans: tuple[Plan], changes: list[Record]
 ) -> None:
@@ -181,3 +182,15 @@ def test_thousands_of_levels_are_no_trouble() -> None:
     tree = grown(forest, NOTHING, [KnownFile(path, A.mode, A.size, A.digest), Move(path, b"top")])
 
     assert set(forest.leaves(tree)) == {b"top", path[:-2]}
+
+
+def test_a_tree_far_deeper_than_any_path_is_refused_before_anybody_goes_through_it() -> None:
+    forest = Forest()
+    growing = Growing(forest.fetch, NOTHING)
+    growing.apply(MakeFolder(b"d"))
+    for _ in range(4):
+        growing.apply(Move(b"d", b"e/" + b"d/" * 1999 + b"d"))
+        growing.apply(Move(b"e", b"d"))
+
+    with pytest.raises(Invalid, match="4096 is the most"):
+        growing.tree(forest.put)

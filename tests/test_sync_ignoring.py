@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from petri.syncing.ignoring import DEFAULTS, Ignoring, Rules
+from petri.syncing.patterns import parse
 
 NAMES = (
     "a",
@@ -225,6 +226,7 @@ def _invented(seed: int) -> Iterator[dict[str, str]]:
         yield files
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(8))
 def test_invented_patterns_in_nested_files_mean_what_they_mean_to_git(git: _Git, seed: int) -> None:
     for files in itertools.islice(_invented(seed), 60):
@@ -272,3 +274,10 @@ def test_no_pattern_takes_exponential_time(pattern: bytes) -> None:
 
     # Backtracking, this would take longer than the machine will last: any bound tells.
     assert time.process_time() - begun < 30
+
+
+@pytest.mark.parametrize("line", [b"[!x]", b"[^[:alnum:]]", b"*[!a]*[!b]", b"[ace]"])
+def test_no_pattern_becomes_much_longer_than_it_is(line: bytes) -> None:
+    (pattern,) = parse(line)
+
+    assert len(pattern.regex()) < 25 * len(line)

@@ -3,13 +3,15 @@
 import os
 import shutil
 import socket
+import stat
 from pathlib import Path
 
 import pytest
 
 from petri.errors import Invalid
 from petri.sdk.folder.mirror import Mirror
-from petri.trees import find
+from petri.sdk.folder.placing import OCCUPIED
+from petri.trees import find, walk
 from tests.sync_server import SyncServer
 
 
@@ -40,6 +42,23 @@ def test_what_is_ignored_is_neither_sent_nor_fetched_nor_deleted(
         *(".gitignore", "main.py", "x.log", ".git", "build", "made.txt")
     }
     assert mirror.sync().received.is_nothing
+
+
+def test_what_git_obeys_never_comes_from_a_sandbox_whatever_ignore_files_it_writes(
+    folder: Path, mirror: Mirror, syncs: SyncServer, box: str
+) -> None:
+    syncs.write(box, ".petriignore", b"!.git\n!.GIT\n!.git/hooks\n")
+    syncs.write(box, "sub/.gitignore", b"!.git\n")
+    mirror.sync()
+    for path in (".git/hooks/pre-commit", "sub/.git/config", ".GIT/config"):
+        syncs.write(box, path, b"#!/bin/sh\ntouch ~/got\n")
+
+    for exchange in (mirror.pull, mirror.sync, mirror.pull):
+        exchange()
+
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*")} == {
+        *(".petriignore", "sub", "sub/.gitignore")
+    }
 
 
 def test_what_is_ignored_from_now_on_stays_in_the_sandbox(
@@ -88,6 +107,40 @@ def test_a_folder_with_only_ignored_things_in_it_is_as_good_as_none(
     assert mirror.sync().sent.is_nothing
 
 
+def test_what_became_a_folder_with_only_ignored_things_in_it_is_gone(
+    folder: Path, mirror: Mirror, syncs: SyncServer, box: str
+) -> None:
+    (folder / "was").write_text("a file")
+    (folder / "link").symlink_to("was")
+    mirror.push()
+    for name in ("was", "link"):
+        (folder / name).unlink()
+        (folder / name / "deep" / "__pycache__").mkdir(parents=True)
+
+    mirror.sync()
+
+    tree = syncs.sandboxes[box]
+    assert list(walk(syncs.fetch, tree)) == []
+    assert mirror.sync().sent.is_nothing
+
+
+def test_where_ignored_things_are_nothing_is_put_and_that_is_told(
+    folder: Path, mirror: Mirror, syncs: SyncServer, box: str
+) -> None:
+    (folder / "pkg" / "__pycache__").mkdir(parents=True)
+    syncs.write(box, "pkg", b"a file")
+    syncs.write(box, "other", b"theirs")
+
+    done = mirror.pull()
+
+    assert done.conflicts == (("pkg", OCCUPIED),)
+    assert (folder / "other").read_text() == "theirs"
+    assert mirror.sync().conflicts == done.conflicts
+    shutil.rmtree(folder / "pkg")
+    assert mirror.sync().conflicts == ()
+    assert (folder / "pkg").read_text() == "a file"
+
+
 def test_a_package_that_was_deleted_there_leaves_only_what_is_ignored_here(
     folder: Path, mirror: Mirror, syncs: SyncServer, box: str
 ) -> None:
@@ -114,6 +167,18 @@ def test_sockets_and_fifos_are_skipped_with_a_word(folder: Path, mirror: Mirror,
 
     assert sorted(done.skipped) == [("pipe", "it is a FIFO"), ("sock", "it is a socket")]
     assert done.sent.added == ("main.py",)
+
+
+def test_devices_are_skipped_with_a_word(folder: Path, mirror: Mirror) -> None:
+    (folder / "main.py").write_text("")
+    try:
+        os.mknod(folder / "null", stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("we may not make a device")
+
+    done = mirror.push()
+
+    assert (done.skipped, done.sent.added) == ((("null", "it is a device"),), ("main.py",))
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

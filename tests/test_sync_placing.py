@@ -174,6 +174,9 @@ def test_what_a_crash_left_on_the_stage_is_removed(race: Race) -> None:
     race.mirror.pull()
 
     assert [path.name for path in race.folder.iterdir()] == ["f"]
+    (race.folder / ".petri-sync").mkdir()
+    race.mirror.pull()
+    assert [path.name for path in race.folder.iterdir()] == ["f"], "nor is it there if nothing came"
 
 
 def test_a_stage_that_is_a_link_is_refused(race: Race, tmp_path: Path) -> None:
@@ -189,9 +192,7 @@ def test_a_stage_that_is_a_link_is_refused(race: Race, tmp_path: Path) -> None:
 def test_a_content_that_is_not_the_one_announced_is_refused(race: Race) -> None:
     race.has(f="1")
     race.there("f", "theirs")
-    for digest, content in list(race.server.contents.items()):
-        if content == b"theirs":
-            race.server.contents[digest] = b"forged"
+    race.server.forge(b"theirs", b"forged")
 
     with pytest.raises(Invalid, match="not the one announced"):
         race.mirror.pull()

@@ -166,6 +166,19 @@ def test_a_sandbox_may_be_named(folder: Path, syncs: SyncServer, box: str) -> No
     assert [each.split("?")[0] for each in syncs.requests].count("GET /v1/sandboxes") == 1
 
 
+def test_a_name_is_looked_up_again_once_its_sandbox_is_gone(folder: Path, syncs: SyncServer) -> None:
+    (folder / "f").write_text("1")
+    first = syncs.create("worker")
+    with Mirror(folder, "worker", syncs.url, retries=0) as mirror:
+        assert mirror.push().sandbox == first
+        syncs.delete(first)
+        second = syncs.create("worker")
+
+        assert mirror.push().sandbox == second
+
+    assert syncs.files(second) == {b"f": b"1"}
+
+
 @pytest.mark.parametrize("name", ["nope", "no/pe", "sb-aaaaaaaaaaaaaaaaaaab", "é"])
 def test_a_sandbox_that_is_not_there_is_not_found(folder: Path, syncs: SyncServer, name: str) -> None:
     with Mirror(folder, name, syncs.url) as mirror, pytest.raises(NotFound, match="no sandbox"):

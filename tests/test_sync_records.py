@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from petri.errors import Invalid, TooLarge
 from petri.syncing import records, stream
 from petri.syncing.records import NOTHING, Base, End, Record, Said, WholeFile
+from tests.examples import examples
 
 PLENTY = 2**40
 
@@ -115,7 +116,7 @@ def test_a_stream_cut_anywhere_is_refused(message: list[tuple[Record, bytes]], d
 
 
 @given(_messages, some.data())
-@settings(max_examples=300)
+@examples(300)
 def test_a_stream_with_any_byte_changed_is_read_or_refused(
     message: list[tuple[Record, bytes]], data: some.DataObject
 ) -> None:

@@ -1,13 +1,15 @@
 """Looking through a folder: everything is seen, and little is read twice."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from petri.errors import Invalid
+from petri.sdk.folder import scanning
 from petri.sdk.folder.contents import Contents, Opened, Restless
-from petri.sdk.folder.index import TICK_NS, Index, settled
+from petri.sdk.folder.index import TICK_NS, Index, Rows, settled
 from petri.sdk.folder.scanning import Scan
 from petri.trees import EMPTY, File, Folder, FolderObject, Link, address, decode, find, walk
 
@@ -107,6 +109,69 @@ def test_what_did_not_change_is_not_read_again(looker: Looker) -> None:
     assert other.look() == tree
     assert other.read == []
     assert not other.scan.is_new
+
+
+def test_where_nothing_changed_nothing_is_gone_through_one_by_one(
+    folder: Path, looker: Looker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "pkg" / "__pycache__").mkdir()
+    (folder / "pkg" / "b.pyc").write_text("")
+    (folder / "pkg" / "link").symlink_to("b")
+    (folder / "other" / "new").write_text("")
+    looker.look()
+    gone_through: list[bytes] = []
+    compared = scanning._compared
+
+    def comparing(present: dict[bytes, os.DirEntry[bytes]], known: Rows) -> object:
+        gone_through.extend(present)
+        return compared(present, known)
+
+    monkeypatch.setattr(scanning, "_compared", comparing)
+
+    other = looker.kept()
+    assert other.look() == looker.index.tree
+    assert (gone_through, other.scan.is_new) == ([], False)
+    (folder / "pkg" / "deep" / "c").write_text("changed")
+    other.look()
+    assert gone_through == [b"c"]
+
+
+@pytest.mark.parametrize("by", ["a file", "a link", "a folder", "an ignored file"])
+def test_what_takes_the_place_of_something_else_is_seen(folder: Path, looker: Looker, by: str) -> None:
+    (folder / "pkg" / "__pycache__").mkdir()
+    looker.look()
+    other = looker.kept()
+    (folder / "pkg" / "__pycache__").rmdir()
+    shutil.rmtree(folder / "pkg" / "deep")
+    if by == "a file":
+        (folder / "pkg" / "deep").write_text("")
+    elif by == "a link":
+        (folder / "pkg" / "deep").symlink_to("../other")
+    elif by == "a folder":
+        (folder / "pkg" / "deep").mkdir()
+    else:
+        (folder / "pkg" / "__pycache__").write_text("")
+
+    assert other.look() == looker.look() == Looker(folder).look()
+
+
+def test_an_index_keeps_what_was_found(folder: Path, looker: Looker) -> None:
+    (folder / "pkg" / "__pycache__").mkdir()
+    (folder / "pkg" / "b.pyc").write_text("")
+    for number in range(3):
+        (folder / "pkg" / f"link {number}").symlink_to(f"to {number}")
+        (folder / f"link {number}").symlink_to(f"from the top to {number}")
+    looker.look()
+    kept = Index.from_bytes(looker.index.to_bytes())
+
+    assert kept.to_bytes() == looker.index.to_bytes()
+    assert kept.folders.keys() == looker.index.folders.keys()
+    for path, listing in looker.index.folders.items():
+        found = kept.folders[path]
+        assert list(found.rows) == list(listing.rows)
+        assert found.entries() == listing.entries()
+        assert found.rest.keys() == listing.rest.keys()
+        assert (found.is_empty, found.address) == (listing.is_empty, listing.address)
 
 
 def test_only_what_changed_is_read(folder: Path, looker: Looker) -> None:

@@ -1,13 +1,14 @@
 """Bringing a folder and a sandbox together: neither loses anything, and afterwards they agree."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
 from petri.errors import PathsConflict
 from petri.syncing.ignoring import Ignoring
 from petri.syncing.settling import CONFLICT, Meeting, Prefer, conflict_path, settle, visible_part
 from petri.trees import Entry, find
+from tests.examples import examples
 from tests.forests import Forest, Plan, a_file, related
 
 STAMP = b"20261116-120000"
@@ -31,7 +32,7 @@ def seen(forest: Forest, plan: Plan, tree: bytes) -> Plan:
 
 
 @given(related(2))
-@settings(max_examples=500)
+@examples(500)
 def test_after_a_sync_without_conflicts_all_are_the_same(plans: tuple[Plan, ...]) -> None:
     forest = Forest()
     met = meet(forest, *plans)
@@ -50,7 +51,7 @@ def test_after_a_sync_without_conflicts_all_are_the_same(plans: tuple[Plan, ...]
 
 
 @given(related(2), some.sampled_from(["local", "sandbox"]))
-@settings(max_examples=500)
+@examples(500)
 def test_with_a_preference_all_are_the_same_and_nothing_is_lost(
     plans: tuple[Plan, ...], prefer: Prefer
 ) -> None:
@@ -71,7 +72,7 @@ def test_with_a_preference_all_are_the_same_and_nothing_is_lost(
 
 
 @given(related(2))
-@settings(max_examples=500)
+@examples(500)
 def test_what_one_side_alone_changed_reaches_the_other_and_conflicts_touch_nothing(
     plans: tuple[Plan, ...],
 ) -> None:
@@ -87,7 +88,7 @@ def test_what_one_side_alone_changed_reaches_the_other_and_conflicts_touch_nothi
 
 
 @given(related(2))
-@settings(max_examples=300)
+@examples(300)
 def test_a_push_then_a_pull_is_a_sync(plans: tuple[Plan, ...]) -> None:
     forest = Forest()
     met = meet(forest, *plans)
@@ -106,7 +107,7 @@ def test_a_push_then_a_pull_is_a_sync(plans: tuple[Plan, ...]) -> None:
 
 
 @given(related(2))
-@settings(max_examples=300)
+@examples(300)
 def test_a_pull_then_a_push_is_a_sync(plans: tuple[Plan, ...]) -> None:
     forest = Forest()
     met = meet(forest, *plans)
@@ -147,7 +148,7 @@ def _without_ignored(plan: Plan) -> Plan:
 
 
 @given(related(2))
-@settings(max_examples=500)
+@examples(500)
 def test_what_is_ignored_stays_where_it_is(plans: tuple[Plan, ...]) -> None:
     forest = Forest()
     agreed, folder, sandbox = plans

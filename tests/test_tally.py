@@ -15,6 +15,8 @@ from petri import tally as program
 from petri.engine.confine import WORKSPACE
 from petri.tally import Tally, tally
 
+pytestmark = pytest.mark.long
+
 ANY = 1 << 60
 
 

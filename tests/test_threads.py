@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from petri.threads import begun_in_thread, in_thread, settled
+from petri.threads import begun_in_thread, first_of, in_thread, settled
 
 
 async def turns(number: int) -> None:
@@ -30,6 +30,7 @@ async def test_whoever_is_cancelled_again_and_again_waits_for_the_end() -> None:
         await waiting
 
 
+@pytest.mark.long
 async def test_work_that_failed_after_its_caller_was_cancelled_is_not_called_forgotten() -> None:
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
@@ -80,3 +81,26 @@ async def test_what_work_returns_or_raises_is_its_caller_s() -> None:
     await settled(begun)  # does not raise: it only waits
     with pytest.raises(ZeroDivisionError):
         begun.result()
+
+
+async def test_whichever_comes_first_ends_the_wait_and_leaves_nothing_behind() -> None:
+    loop = asyncio.get_running_loop()
+    never, soon = loop.create_future(), loop.create_future()
+    loop.call_later(0.01, soon.set_result, None)
+
+    await first_of(never, soon, timeout_s=60)
+    assert soon.done()
+    await first_of(never, soon)  # one that is done is not waited for
+
+    await first_of(never, timeout_s=0.01)
+    assert not never.done()
+    assert never.remove_done_callback(print) == len(never._callbacks or ()) == 0
+
+
+async def test_who_gives_up_waiting_for_the_first_takes_no_other_along() -> None:
+    one, other = (asyncio.get_running_loop().create_future() for _ in range(2))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await first_of(one, other)
+
+    assert not (one.done() or other.done() or one._callbacks or other._callbacks)

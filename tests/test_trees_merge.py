@@ -277,6 +277,7 @@ def test_only_what_theirs_changed_is_looked_at() -> None:
     assert forest.fetched == 5
 
 
+@pytest.mark.long
 def test_no_depth_is_too_deep() -> None:
     forest = Forest()
     base, ours, theirs = (forest.dig(DEEP, content) for content in (b"base", b"ours", b"theirs"))

@@ -1,5 +1,6 @@
 """A layer that vanishes while the server runs is seen to be gone, and seen again when it is back."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import httpx
 import pytest
 
 from petri.engine import Layer, walls
+from petri.engine.process import Hello
 from petri.engine.rootfs import PROGRAMS
 from petri.engine.vigil import Vigil
 from tests.calls import ask, create, refused, sh
@@ -24,9 +26,9 @@ LAYERS = [
 def host(tmp_path: Path) -> Path:
     """A folder with all that a vigil looks at."""
     (tmp_path / "bwrap").touch(mode=0o755)
-    (tmp_path / "rootfs").mkdir()
-    for name in PROGRAMS:
-        (tmp_path / "rootfs" / name).touch()
+    (tmp_path / "rootfs" / "etc" / "petri").mkdir(parents=True)
+    for place in PROGRAMS.values():
+        (tmp_path / "rootfs" / place).touch()
     (tmp_path / "groups" / "petri-x").mkdir(parents=True)
     (tmp_path / "cgroups").write_text(str(tmp_path / "groups" / "petri-x"))
     return tmp_path
@@ -53,7 +55,7 @@ def test_what_stands_is_left_as_it_is(host: Path) -> None:
     ("vanishing", "name"),
     [
         ("bwrap", "bubblewrap"),
-        ("rootfs/init", "bubblewrap"),
+        ("rootfs/etc/petri/init", "bubblewrap"),
         ("rootfs/gate", "bubblewrap"),
         ("groups", "cgroups"),
     ],
@@ -77,7 +79,7 @@ def off(http: httpx.Client) -> set[str]:
 
 def test_health_tells_and_nothing_runs_bare(new_server: Callable[..., Server]) -> None:
     server = new_server()
-    init = server.home / "petri" / "engine" / "rootfs" / "init"
+    init = server.home / "petri" / "engine" / "rootfs" / "etc" / "petri" / "init"
     with server.client() as http:
         sandbox = create(http)
         before = off(http)
@@ -91,3 +93,24 @@ def test_health_tells_and_nothing_runs_bare(new_server: Callable[..., Server]) -
         assert off(http) == before
         assert http.get("/health").json()["status"] == "ok"
         assert sh(http, sandbox, "echo works") == "works\n"
+
+
+@pytest.mark.parametrize(
+    ("release", "counts"),
+    [
+        ("6.18.44-fc", True),
+        ("5.14.0-70.el9.x86_64", True),
+        ("5.13.19", False),
+        ("4.18.0-513", False),
+        ("x", False),
+    ],
+)
+def test_processes_are_bounded_where_the_kernel_counts_them_for_each_cell(
+    monkeypatch: pytest.MonkeyPatch, release: str, *, counts: bool
+) -> None:
+    ours = os.uname()
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result((*ours[:2], release, *ours[3:])))
+
+    assert walls.counts_in_cells() == counts
+    told = walls.cgroups(Hello(None, "none here", None, None), required=False).says
+    assert ("processes of each cell are bounded" in told) == counts

@@ -16,6 +16,8 @@ from petri.tally import Tally, tally
 from petri.workspace import Bounds, Space, Weight, Workspaces
 from tests.hosts import CALLER, new_sandbox, open_host
 
+pytestmark = pytest.mark.long
+
 SANDBOX, OTHER = "sb-one", "sb-two"
 MIB = 1 << 20
 LIMITS = Limits(1, 1 << 28, 64, 10, disk_bytes=16 * MIB, inodes=100)
@@ -201,6 +203,38 @@ async def test_what_came_while_it_was_counted_is_not_lost(scene: Scene) -> None:
 
     assert not counting.result().at_most.fits(share_of(LIMITS))
     assert (await concluded(watch)).disk_full
+
+
+async def test_in_a_workspace_that_is_nearly_empty_no_file_outgrows_what_is_left(scene: Scene) -> None:
+    scene.write("some", LIMITS.disk_bytes // 32)
+    await scene.shares.quick(SANDBOX, None)
+    assert scene.watch().file_bytes == pytest.approx(LIMITS.disk_bytes * 31 // 32, abs=1 << 17)
+
+    scene.write("more", LIMITS.disk_bytes // 4)
+    await scene.shares.quick(SANDBOX, None)
+    assert scene.watch().file_bytes is None, "and that one may be written to as before"
+
+
+async def test_a_run_whose_one_file_filled_the_workspace_is_told_so_at_its_end(scene: Scene) -> None:
+    watch = scene.watch()
+    assert watch.file_bytes is not None
+    scene.write("one", watch.file_bytes)
+    watch.stop()
+
+    outcome = await watch.conclude(Outcome(1.0, Usage(1.0, 1), exit_code=1))
+
+    assert (outcome.exit_code, outcome.disk_full) == (1, True)
+    assert outcome.remark is not None
+    assert "the workspace is full" in outcome.remark
+
+
+async def test_a_run_that_leaves_some_room_is_told_nothing(scene: Scene) -> None:
+    watch = scene.watch()
+    assert watch.file_bytes is not None
+    scene.write("one", watch.file_bytes - (1 << 19))
+    watch.stop()
+
+    assert (await watch.conclude(Outcome(1.0, Usage(1.0, 1), exit_code=0))).disk_full is False
 
 
 async def test_far_over_is_its_share_twice_and_never_less_than_a_gibibyte_more() -> None:

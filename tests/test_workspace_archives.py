@@ -236,6 +236,7 @@ def make_sparse(path: Path, size: int) -> None:
     os.truncate(path, size)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sparse_terabyte_comes_in_small_pieces_and_each_of_them_soon(
     tmp_path: Path, kind: ArchiveKind

@@ -16,6 +16,8 @@ from petri.errors import Invalid, PetriError, TooLarge, Unavailable
 from petri.workspace import Bounds, Workspaces
 from petri.workspace.members import _ANY_BYTES
 
+pytestmark = pytest.mark.long
+
 SANDBOX = "sb-one"
 MAX_FILES = 2_000
 

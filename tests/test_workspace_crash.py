@@ -14,6 +14,8 @@ import pytest
 
 from petri.workspace import Bounds, Workspaces
 
+pytestmark = pytest.mark.long
+
 SANDBOX = "sb-one"
 BOUNDS = Bounds(max_upload_bytes=1 << 20, max_files=1000)
 OLD = {"a": "old a", "b": "old b", "kept": "kept", "l": "→ kept"}

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from petri.trees import Change, Entry, File, Folder, Link, address, encode
-from petri.workspace import index as index_module
 from petri.workspace import indexes as indexes_module
-from petri.workspace.index import Index, Reading, TooMuch
+from petri.workspace import looking
+from petri.workspace.index import Index
 from petri.workspace.indexes import QUICK, WHOLE, Indexes
+from petri.workspace.looking import Reading, TooMuch
+from petri.workspace.watching import Watches
 
 FREE = Reading(1 << 40, leaves_rest=False)
 
@@ -84,7 +86,7 @@ def test_a_second_look_at_the_same_reads_nothing(top: Path) -> None:
 
 
 def _settle() -> None:
-    time.sleep(index_module._RACY_NS / 1e9 * 1.2)
+    time.sleep(looking.RACY_NS / 1e9 * 1.2)
 
 
 def test_each_kind_of_change_is_told_with_what_was_and_what_is(top: Path) -> None:
@@ -308,6 +310,7 @@ def indexes(tmp_path: Path) -> Iterator[Indexes]:
     indexes.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(6))
 def test_who_watches_finds_the_same_as_who_looks_everywhere(
     tmp_path: Path, indexes: Indexes, seed: int
@@ -351,6 +354,21 @@ def test_changes_are_told_from_the_mark_on_whoever_looked_in_between(
         indexes.look("sb-x", fd, WHOLE, restless=False)
 
     assert [change.path for change in indexes.changes("sb-x")] == [b"two"]
+    indexes.unmark("sb-x")
+    assert indexes.changes("sb-x") == []
+
+
+def test_folders_with_long_paths_weigh_more(tmp_path: Path) -> None:
+    weights = []
+    for name in ("d", "d" * 250):
+        top = tmp_path / name[:2]
+        top.joinpath(*[name] * 12).mkdir(parents=True)
+        index = Index()
+        with opened(top) as fd:
+            index.look(fd, None, WHOLE)
+        weights.append(index.weight)
+
+    assert weights == [13, 13 + sum((251 * depth - 1) // 400 for depth in range(1, 13))]
 
 
 def test_a_look_that_could_not_read_enough_forgets_no_change(tmp_path: Path, indexes: Indexes) -> None:
@@ -383,7 +401,7 @@ def test_an_index_survives_the_end_of_the_server(tmp_path: Path) -> None:
 def test_indexes_beyond_the_bound_go_to_disk(
     tmp_path: Path, indexes: Indexes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexes_module, "_MOST_ENTRIES", 400)
+    monkeypatch.setattr(indexes_module, "_MOST_WEIGHT", 400)
     projects = [Project(tmp_path / f"w{number}", number) for number in range(3)]
     for number, project in enumerate(projects):
         with opened(project.top) as fd:
@@ -391,3 +409,40 @@ def test_indexes_beyond_the_bound_go_to_disk(
 
     # The last one is in use, and the one before fits beside it when it begins.
     assert [path.name for path in (tmp_path / "indexes").iterdir()] == ["sb-0"]
+
+
+def test_what_is_in_a_folder_that_moved_is_not_read_again(tmp_path: Path) -> None:
+    top = tmp_path / "workspace"
+    (top / "old").mkdir(parents=True)
+    for number in range(100):
+        (top / "old" / f"{number}").write_bytes(bytes([number]) * 1000)
+    index = Index()
+    time.sleep(2 * looking.RACY_NS / 1e9)
+    look(index, top)
+    (top / "old").rename(top / "new")
+
+    with opened(top) as fd:
+        found = index.look(fd, None, Reading(most_bytes=20_000, leaves_rest=False))
+
+    assert found.tree == tree_of(top)
+
+
+@pytest.mark.long
+def test_very_many_moves_are_gone_through_in_a_moment(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    for number in range(7_000):
+        (top / f"d{number}").mkdir(parents=True)
+    watches = Watches()
+    with opened(top) as fd:
+        watches.watch("sb", fd, [b"", *(b"d%d" % number for number in range(7_000))])
+    for number in range(7_000):
+        (top / f"d{number}").rename(top / f"m{number}")
+
+    begun = time.thread_time()
+    dirty = watches.dirty("sb")
+
+    assert time.thread_time() - begun < 1, "the event loop's own thread does this"
+    assert dirty == {b""}
+    with opened(top) as fd:
+        assert watches.watch("sb", fd, [b"", b"m1"]) == {b"m1"}
+    watches.close()

@@ -407,6 +407,7 @@ def quick_root() -> Iterator[Path]:
         yield Path(folder) / "root"
 
 
+@pytest.mark.long
 def test_ten_thousand_files_arrive_in_one_commit_in_reasonable_time(quick_root: Path) -> None:
     workspaces = Workspaces(quick_root, Bounds(max_upload_bytes=1 << 30, max_files=10_000))
     workspaces.create(SANDBOX, None)

@@ -80,6 +80,7 @@ def _has_seen_all(tried: dict[str, list[int]]) -> bool:
     )
 
 
+@pytest.mark.long
 def test_no_race_reads_or_writes_outside(workspaces: Workspaces, outside: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in [outside, *outside.rglob("*")]}
     tried: dict[str, list[int]] = {}
@@ -173,6 +174,7 @@ def test_a_folder_swapped_for_a_link_is_not_walked_into(workspaces: Workspaces) 
     assert "real/deep" not in paths
 
 
+@pytest.mark.long
 def test_uploads_to_one_path_from_many_threads_are_each_whole(workspaces: Workspaces) -> None:
     contents = [bytes([65 + number]) * 50_000 for number in range(4)]
     write(workspaces, ["shared/a"], contents[0])

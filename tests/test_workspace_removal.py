@@ -288,11 +288,9 @@ def test_a_deletion_that_runs_out_of_patience_leaves_the_rest_to_the_next(tmp_pa
     place = tmp_path / "trash"
     for number in range(500):
         (place / "thrown" / str(number)).mkdir(parents=True)
-    begun = time.monotonic()
 
     Trash(place, threading.Event()).burn("thrown", patience_s=0.001)
 
-    assert time.monotonic() - begun < 0.5
-    assert list(place.iterdir()) != []
+    assert len(list((place / "thrown").iterdir())) > 250
     Trash(place, threading.Event()).empty(patience_s=60)
     assert list(place.iterdir()) == []

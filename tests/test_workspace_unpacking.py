@@ -300,20 +300,21 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_bomb_is_too_large_and_costs_little(workspaces: Workspaces, bomb: str) -> None:
     make, name = BOMBS[bomb]
     archive = make()
     assert len(archive) <= MAX_BYTES
     tracemalloc.start()
-    begun = time.monotonic()
+    begun = time.process_time()  # what it costs us, not what others do meanwhile
 
     error = refused(workspaces, archive, name)
 
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert isinstance(error, TooLarge | Invalid if bomb == "bytes, tar" else TooLarge), error
-    assert time.monotonic() - begun < 3
+    assert time.process_time() - begun < 3
     assert peak < 20 << 20
 
 
@@ -342,6 +343,7 @@ def test_a_header_of_gigabytes_is_not_read_into_memory(generous: Workspaces, kin
     assert peak_of(lambda: refused(generous, archive, "x.tgz")) < 20 << 20
 
 
+@pytest.mark.long
 def test_what_extension_headers_say_besides_names_is_not_kept(generous: Workspaces) -> None:
     extensions = b""
     for number in range(16):
@@ -401,6 +403,7 @@ def test_an_archive_cut_anywhere_is_refused(workspaces: Workspaces, name: str) -
         assert isinstance(refused(workspaces, whole[:length], name), Invalid), length
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["x.tar", "x.tgz", "x.tar.zst", "x.zip"])
 def test_a_damaged_archive_is_unpacked_or_refused_and_nothing_else(tmp_path: Path, name: str) -> None:
     chance = random.Random(name)

@@ -10,7 +10,7 @@ import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,23 +22,29 @@ from petri.api.guard import is_loopback
 from petri.api.shapes import layer_answer
 from petri.engine.bubblewrap import BubblewrapEngine, Setup, Total
 from petri.engine.process import count
+from petri.environment import Policy as PackagePolicy
+from petri.environment.building import Rules, Shelf
 from petri.errors import Invalid
+from petri.heap import give_memory_back
 from petri.home import held, load_access
 from petri.ledger import Ledger
 from petri.logs import set_up_logs
 from petri.model import Limits, RunEvent
-from petri.operations import Host, Policy
+from petri.operations import Host, Policy, Remembering
 from petri.operations.desk import Desk
 from petri.operations.health import disk_layer
 from petri.operations.keys import note_uses, note_uses_forever
 from petri.operations.languages import Languages
+from petri.operations.outfitter import Installing, open_outfitter
+from petri.operations.parking import Parking
 from petri.operations.reap import Reaper, recover
 from petri.operations.shares import Shares
 from petri.operations.tenant_disk import TenantDisk, measure_forever
-from petri.settings import OWN_DESCRIPTORS, Settings, load
+from petri.settings import OWN_DESCRIPTORS, Settings, for_installers, load
+from petri.store import Store
 from petri.transcript import Transcripts
 from petri.wire import LayerAnswer
-from petri.workspace import Bounds, Space, Workspaces, find_holding
+from petri.workspace import Bounds, Checkouts, Space, Workspaces, find_holding, look_at_disk
 
 _log = logging.getLogger("petri")
 _LAST_ANSWERS_S = 5
@@ -54,6 +60,7 @@ def serve() -> None:
     settings = load()
     set_up_logs(settings.log_level)
     _raise_descriptors(settings.max_connections)
+    give_memory_back()
     with (
         held(settings, "stop it, or set PETRI_HOME to another folder"),
         _asking_for_a_key(settings),
@@ -89,8 +96,10 @@ def inspect_host() -> list[LayerAnswer]:
     async def look() -> list[LayerAnswer]:
         with tempfile.TemporaryDirectory(prefix="petri-doctor-") as scratch:
             home = Path(scratch)
-            (home / "workspaces").mkdir()
-            engine = BubblewrapEngine(Setup(home, home / "workspaces"))
+            workspaces, checkouts, environments = (home / name for name in ("work", "trees", "shelf"))
+            for folder in (workspaces, checkouts, environments):
+                folder.mkdir()
+            engine = BubblewrapEngine(Setup(home, workspaces, checkouts, environments))
             try:
                 await engine.start()
                 layers = [*await engine.layers(), disk_layer(find_holding(_nearest(load().workspaces)))]
@@ -111,8 +120,11 @@ async def open_host(settings: Settings) -> AsyncIterator[Host]:
     """Open every room, finish what an earlier life left, and close them all again in the end."""
     bounds = Bounds(settings.max_upload_bytes, settings.max_upload_files)
     workspaces = Workspaces(settings.workspaces, bounds, settings.disk_reserve_bytes)
+    store = Store(settings.home / "store")
     ledger = Ledger.open(settings.ledger)
-    engine = BubblewrapEngine(_setup(settings))
+    checkouts = Checkouts(settings.home / "checkouts", settings.peers_bytes, workspaces.reserve_bytes)
+    shelf = Shelf(settings.home / "environments")
+    engine = BubblewrapEngine(_setup(settings, checkouts, shelf))
     try:
         # First of all: whatever still runs from an earlier life is ended before its files are touched.
         await engine.start()
@@ -123,6 +135,7 @@ async def open_host(settings: Settings) -> AsyncIterator[Host]:
                 ledger=ledger,
                 access=await load_access(ledger, settings),
                 workspaces=workspaces,
+                store=store,
                 engines={engine.name: engine},
                 transcripts=Transcripts(settings.home / "runs", settings.kept_output_bytes),
                 desk=desk,
@@ -130,7 +143,12 @@ async def open_host(settings: Settings) -> AsyncIterator[Host]:
                 languages=Languages(engine, workspaces, policy.uid_base, policy.limits),
                 policy=policy,
                 shares=Shares(workspaces, count),
+                checkouts=checkouts,
+                parking=Parking(settings.parked_bytes, tasks.create_task),
                 tasks=tasks,
+                outfitter=await open_outfitter(
+                    shelf, _installing(settings, workspaces), engine, policy.uid_base, tasks
+                ),
             )
             reaper = Reaper(host, await recover(host))
             watching = [
@@ -138,16 +156,24 @@ async def open_host(settings: Settings) -> AsyncIterator[Host]:
                 tasks.create_task(note_uses_forever(ledger, host.access)),
                 tasks.create_task(measure_forever(host.tenant_disk, host.access)),
             ]
+            if host.outfitter is not None:
+                watching.append(tasks.create_task(host.outfitter.sweep_forever(ledger.environments)))
             try:
                 yield host
             finally:
+                await host.parking.close()
                 workspaces.stop()
+                checkouts.stop()
+                if host.outfitter is not None:
+                    host.outfitter.environments.stop()
                 for watch in watching:
                     watch.cancel()
                 await note_uses(ledger, host.access)
     finally:
         await engine.stop()
         await ledger.close()
+        store.close()
+        workspaces.close()
 
 
 async def drain(host: Host, seconds: float) -> None:
@@ -273,11 +299,24 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def _setup(settings: Settings) -> Setup:
+def _installing(settings: Settings, workspaces: Workspaces) -> Installing:
+    allow, deny = settings.allow_packages or frozenset(), settings.deny_packages or frozenset()
+    policy = PackagePolicy(settings.dependencies, allow, deny)
+    rules = Rules(settings.exclude_newer_days, settings.environments_bytes, settings.index_url, deny)
+    rules = replace(rules, builds=settings.builds)
+
+    def has_room() -> bool:
+        return not look_at_disk(settings.home).is_short(workspaces.reserve_bytes)
+
+    return Installing(policy, rules, for_installers(), has_room)
+
+
+def _setup(settings: Settings, checkouts: Checkouts, shelf: Shelf) -> Setup:
     home = settings.home / "engine"
     home.mkdir(mode=0o700, exist_ok=True)
     total = Total(settings.total_memory_bytes, settings.total_processes)
-    return Setup(home, settings.workspaces, settings.cgroups == "required", total)
+    folders = (settings.workspaces, checkouts.trees, shelf.folder)
+    return Setup(home, *folders, require_cgroups=settings.cgroups == "required", total=total)
 
 
 def _patience(settings: Settings) -> Patience:
@@ -305,7 +344,8 @@ def _policy(settings: Settings, disk: Space) -> Policy:
     )
     limits = Limits(*map(min, astuple(wanted), astuple(most)))  # a small host has small defaults
     uid_base = settings.uid_base if os.geteuid() == 0 else None
-    return Policy(limits, most, uid_base, settings.answer_output_bytes)
+    remembering = Remembering(settings.undo_runs, settings.undo_bytes, settings.gc_s, settings.gc_grace_s)
+    return Policy(limits, most, uid_base, settings.answer_output_bytes, remembering)
 
 
 def _ceilings(settings: Settings, disk: Space) -> Limits:

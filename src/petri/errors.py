@@ -27,6 +27,13 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 
+def counted(number: int, noun: str) -> str:
+    """Return how many there are, in words that agree: `1 file`, `2 files`."""
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun}{'es' if noun.endswith(('s', 'x')) else 's'}"
+
+
 class PetriError(Exception):
     """Base of all. `message` is for the caller, `detail` only for our log."""
 

@@ -10,20 +10,23 @@ Imported by: `app`, `cli`. Imports: the rooms that keys and tenants take, and `p
 import asyncio
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import stat
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from petri.api.shapes import key_answer, new_key, tenant_answer
-from petri.errors import Invalid, InvalidField
+from petri.errors import Invalid, InvalidField, PetriError
 from petri.ledger import KeyQuery, Ledger
 from petri.model import Quotas, Scope, Tenant
 from petri.operations import AT_HOME, Access
 from petri.operations.keys import KeyWish, create_key, list_keys, revoke_key
 from petri.operations.tenants import Standing, Use, set_quotas
 from petri.settings import Settings, load
+from petri.store import Store
 from petri.wire import CreateKey, KeyAnswer, NewKey, PatchTenant, TenantAnswer, TenantName
 
 _PAGE = 200
@@ -34,6 +37,8 @@ def held(settings: Settings, otherwise: str) -> Iterator[None]:
     """Hold the home for ourselves; `otherwise` says what to do if somebody else does."""
     try:
         settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _refuse_shared("PETRI_HOME", settings.home)
+        _refuse_shared("PETRI_WORKSPACE_ROOT", settings.workspaces)
         lock = os.open(settings.home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise Invalid(f"PETRI_HOME={settings.home} cannot be used: {error.strerror}") from error
@@ -48,6 +53,19 @@ def held(settings: Settings, otherwise: str) -> Iterator[None]:
         os.close(lock)
 
 
+def _refuse_shared(name: str, folder: Path) -> None:
+    """Refuse a folder in which somebody else could put another ledger, or another program for our cells."""
+    if not folder.exists():
+        return
+    found = folder.stat()
+    if found.st_uid != os.geteuid():
+        raise Invalid(f"{name}={folder} belongs to uid {found.st_uid}: run this as that user, or use another")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise Invalid(
+            f"{name}={folder} may be written by others (mode {found.st_mode & 0o7777:o}): chmod go-w it"
+        )
+
+
 async def load_access(ledger: Ledger, settings: Settings) -> Access:
     """Return who may come in, as the ledger and the operator's settings have it."""
     defaults = Quotas(settings.tenant_sandboxes, settings.tenant_runs, settings.tenant_disk_bytes)
@@ -60,7 +78,6 @@ async def load_access(ledger: Ledger, settings: Settings) -> Access:
 def at_home() -> Iterator["Home"]:
     """Yield the home that the environment names, ours until the end. No server may run in it."""
     settings = load()
-    _refuse_somebody_else_s(settings)
     otherwise = "set PETRI_URL to its address and ask it with an `admin` key, or stop it"
     with held(settings, otherwise), asyncio.Runner() as runner:
         ledger = Ledger.open(settings.ledger)
@@ -70,10 +87,50 @@ def at_home() -> Iterator["Home"]:
             runner.run(ledger.close())
 
 
-def _refuse_somebody_else_s(settings: Settings) -> None:
-    """Refuse to write files into a home that its server could then not open."""
-    if settings.home.exists() and (owner := settings.home.stat().st_uid) != os.geteuid():
-        raise Invalid(f"PETRI_HOME={settings.home} belongs to uid {owner}: run this as that user")
+@contextmanager
+def looking() -> Iterator["Storeroom"]:
+    """Yield what is kept in the home that the environment names. No server may run in it."""
+    settings = load()
+    with held(settings, "stop it first: a store is checked at rest"), asyncio.Runner() as runner:
+        ledger = Ledger.open(settings.ledger)
+        try:
+            with closing(Store(settings.home / "store")) as store:
+                yield Storeroom(runner, ledger, store)
+        finally:
+            runner.run(ledger.close())
+
+
+class Storeroom:
+    """Whether everything is there that was kept, without a server."""
+
+    def __init__(self, runner: asyncio.Runner, ledger: Ledger, store: Store) -> None:
+        self._runner = runner
+        self._ledger = ledger
+        self._store = store
+
+    def tenants(self) -> list[str]:
+        """Return everybody who may have something here."""
+        return self._runner.run(self._ledger.every_tenant())
+
+    def check(self, tenant: str, *, deep: bool) -> list[str]:
+        """Return what is wrong with what is kept for a tenant, in words; `deep` reads every byte."""
+        findings = self._store.fsck(tenant, deep=deep)
+        named = self._runner.run(self._ledger.named_trees(tenant, 0))
+        try:
+            wanted = named.promised | self._kept(tenant, named.needed)
+            lost = self._store.missing(tenant, [bytes.fromhex(tree) for tree in sorted(wanted)])
+        except PetriError as error:  # a folder object that is damaged says nothing of what is in it
+            return [*findings, error.message]
+        return findings + [
+            f"object {digest.hex()} is not there, and a sandbox or a snapshot needs it: it was lost, or it "
+            "is a file of a workspace so large that not all of it is kept"
+            for digest in lost
+        ]
+
+    def _kept(self, tenant: str, named: Collection[str]) -> set[str]:
+        """Return those of `named` whose keeping was begun: of these, nothing may be missing."""
+        roots = self._store.has(tenant, [bytes.fromhex(tree) for tree in named])
+        return {root.hex() for root in roots}
 
 
 class Home:

@@ -2,12 +2,13 @@
 
 import difflib
 import os
+import re
 import resource
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from petri.errors import Invalid
 
@@ -34,6 +35,19 @@ def _host_memory_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+Names = Annotated[
+    frozenset[str],
+    BeforeValidator(
+        lambda given: (
+            frozenset(name.strip().lower() for name in given.split(",") if name.strip())
+            if isinstance(given, str)
+            else given
+        )
+    ),
+]
+"""Names with commas between them."""
+
+
 class Settings(BaseModel):
     """Set as `PETRI_PORT=9000` and so on. Units are in the names."""
 
@@ -52,7 +66,7 @@ class Settings(BaseModel):
     ledger_url: str | None = None
     """Database of the ledger as an SQLAlchemy URL; a SQLite file under `PETRI_HOME` unless set."""
     cgroups: Literal["required", "optional"] = "required"
-    """`optional` runs code even where processor, memory and processes cannot be limited."""
+    """`optional` runs code even where processor and memory cannot be limited."""
     uid_base: int = Field(default=0x7000_0000, ge=100_000, le=0x7FFE_0000)
     """As root, sandbox number N runs as this host uid + N; the default range is reserved by nobody."""
     cpus: float = Field(default=1.0, gt=0)
@@ -75,12 +89,30 @@ class Settings(BaseModel):
     """Largest memory limit a sandbox may name."""
     tmp_bytes: int = Field(default=256 * _MIB, ge=_MIB)
     """Size of a run's `/tmp` and of its `/dev/shm`, when its sandbox names no limit; both are memory."""
+    parked_bytes: int = Field(default=128 * _MIB, ge=0)
+    """Memory for cells that stand ready before anybody asks, 8 MiB for each; 0 has none stand."""
     total_memory_bytes: int = Field(default_factory=lambda: _host_memory_bytes() * 4 // 5, ge=64 * _MIB)
     """Memory and swap that all runs together may use."""
     total_processes: int = Field(default=16_384, ge=64)
     """Processes and threads that all runs together may have; a run may not ask for more either."""
     disk_reserve_bytes: int | None = Field(default=None, ge=0)
     """Free space that runs and uploads may not touch; 1 GiB unless set, or 2 % of a disk below 50 GiB."""
+    peers_bytes: int = Field(default=16 * _GIB, ge=_MIB)
+    """Bytes that copies of a tenant's trees may take while its runs see them as peers."""
+    dependencies: Literal["auto", "manifest-only", "off"] = "auto"
+    """Which packages are installed by themselves: those that are imported, those in a manifest, or none."""
+    allow_packages: Names | None = None
+    """Names of packages, with commas, that are fine whatever Petri knows of them."""
+    deny_packages: Names | None = None
+    """Names of packages, with commas, that are never installed, whoever names them."""
+    index_url: str | None = None
+    """Package index for Python, as in `https://…/simple`; unless set, the one that uv is configured for."""
+    exclude_newer_days: int = Field(default=7, ge=0, le=3650)
+    """Days a package must have been published for; 0 takes any, and suits an index that tells no dates."""
+    builds: Literal["cell", "off"] = "cell"
+    """Where a package without a wheel is built: in a `cell`, which has no network, or not at all (`off`)."""
+    environments_bytes: int = Field(default=20 * _GIB, ge=_MIB)
+    """Disk space that installed packages may take; what has not been used for longest goes first."""
     max_runs: int = Field(default_factory=lambda: 16 * (os.cpu_count() or 1), ge=1)
     """Sandboxes that may run something at one time; one more is told to come back (429)."""
     max_queued_runs: int = Field(default=32, ge=0)
@@ -91,6 +123,14 @@ class Settings(BaseModel):
     """Runs of a tenant, running and waiting, when it has no quota of its own; 0 is as many as it likes."""
     tenant_disk_bytes: int = Field(default=0, ge=0)
     """Disk a tenant's live sandboxes may take, when it has no quota of its own; 0 is as much as it likes."""
+    undo_runs: int = Field(default=20, ge=0)
+    """Runs of each sandbox whose files, before and after, can be had again."""
+    undo_bytes: int = Field(default=16 * _GIB, ge=0)
+    """What those may take of the disk for each tenant; what does not fit is let go, the oldest first."""
+    gc_s: float = Field(default=600, gt=0)
+    """How often what nothing needs any more is swept from the store."""
+    gc_grace_s: float = Field(default=3600, ge=1)
+    """How long what is put into the store, or asked for, is not swept, whether anything needs it or not."""
     answer_output_bytes: int = Field(default=_MIB, ge=1024)
     """Output of one stream in an answer: beyond it, the head and the tail are kept."""
     kept_output_bytes: int = Field(default=256 * _MIB, ge=1024)
@@ -146,6 +186,21 @@ def load() -> Settings:
     except ValidationError as error:
         raise Invalid("; ".join(_wrong(each) for each in error.errors())) from error
     return settings.model_copy(update=_absolute(settings))
+
+
+INSTALLERS_READ = re.compile(
+    r"(?i)(PATH|HOME|LANG|TMPDIR|XDG_CONFIG_HOME|SSL_CERT_FILE|SSL_CERT_DIR|NODE_EXTRA_CA_CERTS"
+    r"|(HTTPS?|ALL|NO)_PROXY|NPM_CONFIG_.*"
+    r"|UV_(INDEX.*|DEFAULT_INDEX|EXTRA_INDEX_URL|FIND_LINKS|NO_INDEX|OFFLINE|CONFIG_FILE|KEYRING_PROVIDER"
+    r"|INSECURE_HOST|SYSTEM_CERTS|NATIVE_TLS|HTTP_.*|REQUEST_TIMEOUT|CONCURRENT_.*))"
+)
+"""What the installers of packages may know of this server's environment: how to reach an index, no more."""
+
+
+def for_installers() -> dict[str, str]:
+    """Return the environment that installers of packages are started with."""
+    ours = {"UV_SYSTEM_CERTS": "1", "UV_HTTP_TIMEOUT": "20", "UV_HTTP_RETRIES": "1"}
+    return ours | {name: value for name, value in os.environ.items() if INSTALLERS_READ.fullmatch(name)}
 
 
 def _absolute(settings: Settings) -> dict[str, Path]:

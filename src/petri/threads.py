@@ -1,15 +1,15 @@
 """Waiting for work that cannot be called off.
 
 A thread goes on when the task that waits for it is cancelled, and so does a cell that is being killed.
-Whoever then closes files or answers would do so under its feet. These two wait for the end, and only then
-give way.
+Whoever then closes files or answers would do so under its feet. `in_thread` and `settled` wait for the end,
+and only then give way; `first_of` is for those who wait for whatever comes first.
 
 Imported by: every server room that waits. Imports: the standard library.
 """
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -37,10 +37,41 @@ def begun_in_thread(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) 
     return asyncio.get_running_loop().run_in_executor(_for_files, partial(work, *args, **kwargs))
 
 
+def submitted(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+    """Return the future of `work` on a caller's files, for those who are in a thread themselves."""
+    return _for_files.submit(partial(work, *args, **kwargs))
+
+
 async def _in(pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
     working = asyncio.get_running_loop().run_in_executor(pool, work)
     await settled(working)
     return working.result()
+
+
+async def first_of(*futures: asyncio.Future[Any], timeout_s: float | None = None) -> None:
+    """Wait until one of `futures` has come to its end, or for so long.
+
+    `asyncio.wait` does this too, for any number of anything: each run waits four times, for two or three.
+    """
+    if any(future.done() for future in futures):
+        return
+    loop = asyncio.get_running_loop()
+    waiting = loop.create_future()
+
+    def wake(_: object = None) -> None:
+        if not waiting.done():
+            waiting.set_result(None)
+
+    timer = None if timeout_s is None else loop.call_later(timeout_s, wake)
+    for future in futures:
+        future.add_done_callback(wake)
+    try:
+        await waiting
+    finally:
+        if timer is not None:
+            timer.cancel()
+        for future in futures:
+            future.remove_done_callback(wake)
 
 
 async def settled(future: asyncio.Future[Any]) -> None:

@@ -10,10 +10,26 @@ from typing import Any
 from fastapi import FastAPI
 
 from petri import __version__
-from petri.api import docs, exec, files, keys, problems, runs, sandboxes, service, tenants, unbuilt
+from petri.api import (
+    docs,
+    environments,
+    exec,
+    files,
+    keys,
+    problems,
+    runs,
+    sandboxes,
+    service,
+    snapshots,
+    sync,
+    tenants,
+    trees,
+    unbuilt,
+)
 from petri.api.bodies import BODIES_AT_ONCE, BodyRoom
 from petri.api.guard import Guard, scope_for
 from petri.api.head import HeadAsGet
+from petri.api.shortcut import ShortCut
 from petri.operations import Host
 from petri.wire import Problem
 
@@ -31,9 +47,13 @@ def build(host: Host, *, max_body_bytes: int) -> FastAPI:
     app.state.max_body_bytes = max_body_bytes
     app.state.body_room = BodyRoom(BODIES_AT_ONCE * max_body_bytes)
     # Tried in this order at each request: what is asked most comes first.
-    for room in (exec, files, sandboxes, runs, keys, tenants, service, unbuilt, docs):
+    for room in (
+        *(exec, sync, files, sandboxes, runs, snapshots, trees, environments, keys, tenants),
+        *(service, unbuilt, docs),
+    ):
         app.include_router(room.router)
     problems.install(app)
+    app.add_middleware(ShortCut, short=exec.SHORT)
     app.add_middleware(HeadAsGet)
     app.add_middleware(Guard, access=host.access)
     _describe(app)
@@ -46,7 +66,9 @@ def _describe(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         document = make()
-        document["components"]["schemas"].setdefault("Problem", Problem.model_json_schema())
+        problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+        parts = problem.pop("$defs", {})
+        document["components"]["schemas"] = {"Problem": problem, **parts, **document["components"]["schemas"]}
         # Optional, since a server without keys asks for none; so `/docs` can show one.
         document["components"]["securitySchemes"] = {
             "bearer": {"type": "http", "scheme": "bearer"},

@@ -5,6 +5,7 @@ from is kept out by `guard.py` instead.
 """
 
 import re
+import threading
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 
@@ -13,12 +14,14 @@ from fastapi.routing import APIRoute
 
 from petri.errors import Busy, Invalid, TooLarge
 
+Handle = Callable[[Request], Awaitable[Response]]
+
 BODIES_AT_ONCE = 16
 """Of the largest size, or more that are smaller."""
 _SMALL_BYTES = 65_536
 _MOST_COMMAS = 30_000
 """Between the values of a body: 10,000 files, twice 8,000 arguments and 512 variables are fewer."""
-_TO_COMMA = re.compile(rb'(?:[^,"]++|"[^"\\]*+(?:\\.[^"\\]*+)*+"?){0,9999}+,', re.DOTALL)
+_TO_COMMA = re.compile(rb'(?>[^,"]++|"[^"\\]*+(?>\\.[^"\\]*+)*+"?){0,9999}+,', re.DOTALL)
 """Everything up to a comma that is in no string. Nothing is ever tried twice, so it is linear; and with so
 many strings before the next comma it is no JSON, or nested deeper than the parser goes."""
 
@@ -26,7 +29,7 @@ many strings before the next comma it is no JSON, or nested deeper than the pars
 class JsonRoute(APIRoute):
     """A route whose body is JSON; no body at all is an empty object."""
 
-    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
+    def get_route_handler(self) -> Handle:  # type: ignore[override]
         """Return the handler FastAPI made, behind a request whose body was read with a limit."""
         handle = super().get_route_handler()
 
@@ -37,7 +40,7 @@ class JsonRoute(APIRoute):
             room: BodyRoom = request.app.state.body_room
             with room.stay() as grow:
                 body = await read_body(request, limit, grow)
-                _refuse_crowded(body)
+                refuse_crowded(body)
                 scope = {**request.scope, "headers": _as_json(request.scope["headers"])}
                 return await handle(_Read(scope, body or b"{}"))
 
@@ -53,11 +56,15 @@ class _Read(Request):
 
 
 class BodyRoom:
-    """The memory that all bodies together may take: with one for each connection they would take it all."""
+    """The memory that all bodies together may take: with one for each connection they would take it all.
+
+    Safe to use from many threads.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._held_bytes = 0
+        self._guard = threading.Lock()
 
     @contextmanager
     def stay(self) -> Generator[Callable[[int], None]]:
@@ -69,19 +76,23 @@ class BodyRoom:
 
         def grow(size: int) -> None:
             nonlocal ours
+            if size > self._most_bytes:
+                raise TooLarge(f"this request alone takes more than the {self._most_bytes} bytes for all")
             more = max(0, size - _SMALL_BYTES) - ours
-            if self._held_bytes + more > self._most_bytes:
-                raise Busy(
-                    f"the bodies of other requests take most of the {self._most_bytes} bytes they may; "
-                    "try again shortly, or upload files by /files"
-                )
+            with self._guard:
+                if self._held_bytes + more > self._most_bytes:
+                    raise Busy(
+                        f"the bodies of other requests take most of the {self._most_bytes} bytes they may; "
+                        "try again shortly, or upload files by /files"
+                    )
+                self._held_bytes += more
             ours += more
-            self._held_bytes += more
 
         try:
             yield grow
         finally:
-            self._held_bytes -= ours
+            with self._guard:
+                self._held_bytes -= ours
 
 
 async def read_body(request: Request, limit: int, grow: Callable[[int], None]) -> bytes:
@@ -98,7 +109,7 @@ async def read_body(request: Request, limit: int, grow: Callable[[int], None]) -
     return bytes(body)
 
 
-def _refuse_crowded(body: bytes) -> None:
+def refuse_crowded(body: bytes) -> None:
     """Refuse what takes long to parse, or gigabytes to complain of: everybody else would wait meanwhile.
 
     A mebibyte of wrong values comes to 300 MB of complaints. A NUL is never in JSON, but in JSON as UTF-16,

@@ -13,7 +13,7 @@ from starlette.responses import Content
 from starlette.types import Receive, Scope, Send
 
 from petri.api.problems import answer, breaking_off
-from petri.errors import BadRange, PreconditionFailed
+from petri.errors import BadRange, PreconditionFailed, counted
 from petri.operations.files import Archive
 from petri.threads import in_thread
 from petri.workspace import OpenFile
@@ -168,7 +168,7 @@ def _wanted(request: Request, file: OpenFile) -> tuple[int, int, int]:
     else:
         start, end = max(0, file.size - int(found[2])), file.size
     if start >= end:
-        raise BadRange(f"the file has {file.size} bytes; there is nothing at {found[0]}")
+        raise BadRange(f"the file has {counted(file.size, 'byte')}; there is nothing at {found[0]}")
     return start, end, 206
 
 

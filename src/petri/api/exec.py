@@ -10,6 +10,7 @@ from petri.api.bodies import JsonRoute
 from petri.api.context import CallerOf, HostOf
 from petri.api.problems import DOCUMENTED
 from petri.api.shapes import ask_of, exec_answer
+from petri.api.shortcut import Short
 from petri.api.streams import MEDIA, run_stream
 from petri.errors import InvalidField
 from petri.operations import Caller, Host, LiveRun, history
@@ -31,11 +32,14 @@ _ENDED: dict[int | str, dict[str, Any]] = {
 @router.post("/sandboxes/{sandbox_id}/exec", response_model=ExecAnswer, responses=_ENDED)
 async def exec_in_sandbox(sandbox_id: str, body: ExecRequest, request: Request) -> Any:
     """Run a file, a command or code in a fresh cell over the sandbox's files."""
-    # Not as dependencies: FastAPI takes a quarter of a millisecond to hand over two, at every exec.
     host: Host = request.app.state.host
     caller: Caller = request.state.caller
     live = await begin(host, caller, sandbox_id, ask_of(body, caller.key_name))
     return await _answer(host, request, live)
+
+
+SHORT = Short("POST", "/v1/sandboxes/{sandbox_id}/exec", exec_in_sandbox, ExecRequest)
+"""What is asked most."""
 
 
 @router.post("/exec", response_model=ExecAnswer, responses=_ENDED)
@@ -57,7 +61,7 @@ async def _answer(host: Host, request: Request, live: LiveRun) -> Response:
     if MEDIA in request.headers.get("accept", ""):
         return run_stream(host, live.run, live)
     ended = await outcome_of(live)
-    answer = exec_answer(await history.tell(host, ended))
+    answer = exec_answer(await history.tell(host, ended, live))
     # As a finished response: FastAPI would check and convert what is known to be right.
     return Response(answer.model_dump_json(), media_type="application/json")
 

@@ -5,10 +5,12 @@ there too, directly or through a name it rebinds to 127.0.0.1. Browsers tell on 
 `Sec-Fetch-Site`, and by the `Host` they believe to be talking to.
 """
 
+import re
+from functools import lru_cache
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from petri import model
@@ -21,6 +23,10 @@ _EVERYBODY = frozenset({"/health", "/docs", "/openapi.json"})
 """What needs no key: whether the server is well, and how to talk to it."""
 _ADMINISTRATION = ("/v1/keys", "/v1/tenants")
 _LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
+_HOST = re.compile(
+    r"(?:(?P<name>[a-z0-9.-]+)|\[(?P<six>[0-9a-f:.]+)\])(?::[0-9]{1,5})?", re.IGNORECASE | re.ASCII
+)
+"""What `Host` may look like to us. A URL's parser takes much more: in `localhost#x` it finds localhost."""
 
 
 def scope_for(method: str, path: str) -> model.Scope | None:
@@ -97,12 +103,12 @@ def _is_ours(origin: str, host: str) -> bool:
 
 
 def _name(host: str) -> str:
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
+    """Return the name in a `Host` header; nothing if it is not written as a name, or a name and a port."""
+    found = _HOST.fullmatch(host)
+    return "" if found is None else found["name"] or found["six"]
 
 
+@lru_cache(64)  # the same few names come with every request
 def is_loopback(name: str) -> bool:
     """Say whether a host name can only mean this machine."""
     if name.lower() == "localhost":
@@ -116,9 +122,9 @@ def is_loopback(name: str) -> bool:
 def _hardened(send: Send) -> Send:
     async def send_hardened(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            for name, value in HARDENED:
-                headers.setdefault(name.decode(), value.decode())
+            headers = message.get("headers", ())
+            there = {name.lower() for name, _ in headers}
+            message["headers"] = [*headers, *(each for each in HARDENED if each[0] not in there)]
         await send(message)
 
     return send_hardened

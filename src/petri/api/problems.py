@@ -1,8 +1,9 @@
 """Errors become HTTP here and nowhere else."""
 
+import base64
 import difflib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import Any
@@ -17,7 +18,7 @@ from starlette.types import Scope
 
 from petri import errors
 from petri.errors import PetriError
-from petri.wire import FIELDS, Problem
+from petri.wire import FIELDS, MEANT, PathConflict, Problem
 
 _log = logging.getLogger("petri.api")
 
@@ -44,6 +45,8 @@ _MEDIA = "application/problem+json"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 _LONGEST_DETAIL = 1000
 _LONGEST_FIELD = 200
+_MOST_CONFLICTS = 1000
+"""Named in one answer; a person looks at fewer."""
 
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
     code: {"description": what, "content": {_MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
@@ -68,13 +71,21 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _on_bug)
 
 
+async def answer_logged(request: Request, error: PetriError | ClientDisconnect) -> JSONResponse:
+    """Return `error` as the answer to a request, with a line in the log if there is something to tell."""
+    return await (_on_petri_error if isinstance(error, PetriError) else _on_hang_up)(request, error)
+
+
 def answer(error: PetriError) -> JSONResponse:
     """Return `error` as the answer to a request."""
     status = STATUS[type(error)]
     headers = _retry(status)
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return _problem(status, error.code, error.message, error.field, headers)
+    told = problem(error)
+    if isinstance(error, errors.PathsConflict):
+        told.conflicts = [_conflict(path, reason) for path, reason in error.conflicts[:_MOST_CONFLICTS]]
+    return _response(told, headers)
 
 
 def bare_problem(status: int, code: str, detail: str) -> JSONResponse:
@@ -116,8 +127,18 @@ def _short(text: str, longest: int) -> str:
 def _problem(
     status: int, code: str, detail: str, field: str | None = None, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
-    content = _body(status, code, detail, field).model_dump(exclude_none=True)
-    return JSONResponse(content, status, headers, _MEDIA)
+    return _response(_body(status, code, detail, field), headers)
+
+
+def _response(problem: Problem, headers: Mapping[str, str] | None) -> JSONResponse:
+    return JSONResponse(problem.model_dump(exclude_none=True), problem.status, headers, _MEDIA)
+
+
+def _conflict(path: bytes, reason: str) -> PathConflict:
+    shown = path.decode(errors="replace")
+    is_text = shown.encode() == path
+    exact = None if is_text else base64.b64encode(path).decode()
+    return PathConflict(path=shown, path_base64=exact, reason=_short(reason, _LONGEST_DETAIL))
 
 
 async def _on_petri_error(_: Request, error: Exception) -> JSONResponse:
@@ -129,22 +150,45 @@ async def _on_petri_error(_: Request, error: Exception) -> JSONResponse:
 
 async def _on_validation_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
+    first = _telling(error.errors())
     if first["type"] == "json_invalid":
         return answer(
-            errors.Invalid(f"the body is not JSON: {first['ctx']['error']} at byte {first['loc'][-1]}")
+            errors.Invalid(
+                f"the body is not JSON: {_unlike_json(first['ctx']['error'])} at byte {first['loc'][-1]}"
+            )
         )
     field = _field(first["loc"])
     if first["type"] == "extra_forbidden":
         return answer(
             errors.InvalidField(field, f"there is no field {field!r} here{_nearest(first['loc'][-1])}")
         )
-    message = str(first["msg"]).removeprefix("Value error, ")
+    if first["type"] in ("model_type", "model_attributes_type"):
+        what = f"{field}: this" if field else "the body"
+        return answer(errors.InvalidField(field, f"{what} must be a JSON object, such as {{}}"))
+    kind = str(first.get("ctx", {}).get("pattern", first["type"]))
+    message = MEANT.get(kind) or str(first["msg"]).removeprefix("Value error, ")
     return answer(errors.InvalidField(field, f"{field}: {message}" if field else message))
+
+
+def _telling(found: Sequence[Any]) -> Any:
+    """Return what is wrong with the first field that is: of what may be text or a list, in the list sent."""
+
+    def told(each: Any) -> tuple[int, bool]:
+        return len(each["loc"]), not each["type"].endswith("_type")
+
+    place = found[0]["loc"][:2]  # where FastAPI found it, and the field
+    return max((each for each in found if each["loc"][:2] == place), key=told)
+
+
+def _unlike_json(said: str) -> str:
+    """Return what a parser said, as a part of our sentence: some of its own end with an `at`."""
+    return said.removesuffix(" at").removesuffix(" starting")
 
 
 def _nearest(name: object) -> str:
     """Return a hint at the field that was probably meant, if one is near."""
+    if name in FIELDS:  # of something else, and whoever asked has it right already
+        return ""
     near = difflib.get_close_matches(str(name)[:80], FIELDS, n=1)
     return f"; did you mean `{near[0]}`?" if near else ""
 
@@ -200,4 +244,4 @@ async def _on_bug(request: Request, error: Exception) -> JSONResponse:
 def _field(place: tuple[Any, ...]) -> str:
     """Return where in the request something is wrong, without the part FastAPI calls it by."""
     parts = [str(part) for part in place if part not in ("body", "query", "path", "header")]
-    return ".".join(part for part in parts if not part.startswith("function-after["))  # pydantic's own name
+    return ".".join(part for part in parts if not part.startswith(("function-after[", "list[")))  # pydantic's

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 from petri.api.bodies import JsonRoute
 from petri.api.context import CallerOf, Cursor, HostOf, Limit, MetadataOf
 from petri.api.problems import DOCUMENTED
-from petri.api.shapes import event_answer, run_answer, sandbox_answer, wish_of
+from petri.api.shapes import event_answer, peers_of, run_answer, sandbox_answer, wish_of
 from petri.ledger import SandboxQuery
 from petri.model import Limits, State
 from petri.operations import history
@@ -101,9 +101,11 @@ async def list_events(
 
 def _changes(body: PatchSandbox, defaults: Limits) -> dict[str, object]:
     """Return what the request names. `network` can only be `none` in this release, which it is."""
-    given = body.model_dump(exclude_unset=True, exclude={"limits", "network"})
+    given = body.model_dump(exclude_unset=True, exclude={"limits", "network", "peers"})
     if "limits" in body.model_fields_set:
         given["limits"] = _limits(body.limits, asdict(defaults))
+    if "peers" in body.model_fields_set:
+        given["peers"] = peers_of(body.peers or ())
     if "metadata" in given and given["metadata"] is None:
         given["metadata"] = {}
     return given

@@ -1,7 +1,7 @@
 """The server itself: is it well, what can it run, how much is going on."""
 
 from fastapi import APIRouter, Response
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, generate_latest
 
 from petri import __version__
 from petri.api.context import CallerOf, HostOf
@@ -42,6 +42,7 @@ async def show_metrics(host: HostOf, caller: CallerOf) -> Metrics:
         running=now.running,
         waiting=now.waiting,
         uptime_s=now.uptime_s,
+        store_bytes=now.store_bytes,
     )
 
 
@@ -58,5 +59,9 @@ async def show_prometheus(host: HostOf, caller: CallerOf) -> Response:
         runs.labels(run_state).set(count)
     Gauge("petri_running", "Sandboxes running something now", registry=registry).set(now.running)
     Gauge("petri_waiting", "Runs waiting for their turn", registry=registry).set(now.waiting)
+    Gauge("petri_parked_cells", "Cells that stand ready", registry=registry).set(now.parked)
+    parked = Counter("petri_parked_cells_used", "Runs that had such a cell", registry=registry)
+    parked.inc(now.parked_used)
+    Gauge("petri_store_bytes", "Disk that kept trees take", registry=registry).set(now.store_bytes)
     Gauge("petri_uptime_seconds", "Time since the server began", registry=registry).set(now.uptime_s)
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

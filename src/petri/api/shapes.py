@@ -3,12 +3,13 @@
 import base64
 import signal
 import time
+from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
 
 from petri.engine import Layer
 from petri.ledger import HistoryRow
-from petri.model import Asker, Changes, Kept, Key, Limits, Run, Sandbox
+from petri.model import Asker, Changes, Kept, Key, Limits, Packages, Peer, Run, Sandbox
 from petri.operations.command import Ask
 from petri.operations.create import Wish
 from petri.operations.history import Told
@@ -31,9 +32,13 @@ from petri.wire import (
     LimitsAnswer,
     NetworkAnswer,
     NewKey,
+    NotInstalled,
+    PeerAnswer,
+    PeerRequest,
     QuotasAnswer,
     RunAnswer,
     SandboxAnswer,
+    SeenPeerAnswer,
     TenantAnswer,
     TenantUsage,
     UsageAnswer,
@@ -66,7 +71,9 @@ def wish_of(body: CreateSandbox, key_name: str | None) -> Wish:
         limits=body.limits.model_dump(exclude_none=True),
         env=body.env,
         metadata=body.metadata,
+        peers=peers_of(body.peers),
         asker=Asker(body.created_by, body.agent, key_name),
+        from_snapshot=body.from_snapshot,
     )
 
 
@@ -84,6 +91,9 @@ def ask_of(body: ExecFields, key_name: str | None) -> Ask:
         timeout_s=body.timeout_s if body.timeout_s is not None else body.timeout,
         limits=body.limits.model_dump(exclude_none=True) if isinstance(body, ExecRequest) else {},
         engine=body.engine,
+        keep=body.keep,
+        dependencies=body.dependencies,
+        missing=body.missing,
         asker=Asker(body.created_by, body.agent, key_name),
     )
 
@@ -112,11 +122,16 @@ def sandbox_answer(sandbox: Sandbox, measured: Measured | None) -> SandboxAnswer
         network=NetworkAnswer(),
         env_names=sorted(sandbox.env),
         metadata=dict(sandbox.metadata),
+        peers=[_peer_answer(peer) for peer in sandbox.peers],
         created_by=sandbox.asker.created_by,
         agent=sandbox.asker.agent,
         key_name=sandbox.asker.key_name,
-        tree=sandbox.tree,
-        environment=None,
+        # What is to be there is what whoever uses the files will find.
+        tree=sandbox.becoming or sandbox.tree,
+        first_tree=sandbox.first_tree,
+        forked_from=sandbox.forked_from,
+        from_snapshot=sandbox.from_snapshot,
+        environment=sandbox.environment,
     )
 
 
@@ -158,9 +173,20 @@ def exec_answer(told: Told) -> ExecAnswer:
         tree_before=run.tree_before,
         tree_after=run.tree_after,
         changes=_changes(run.changes),
-        environment=None,
-        installed=[],
+        keep=run.keep,
+        kept=run.kept,
+        peers=_seen_peers(run),
+        environment=run.environment,
+        installed=list(run.packages.installed) if run.packages else [],
+        not_installed=not_installed(run.packages),
+        repeated=run.packages is not None and run.packages.repeated,
     )
+
+
+def not_installed(packages: Packages | None) -> list[NotInstalled]:
+    """Return what a run seemed to want and did not get."""
+    missing = packages.missing if packages is not None else ()
+    return [NotInstalled(name=each.name, why=each.why, suggestion=each.suggestion) for each in missing]
 
 
 def _is_truncated(cut: bool, kept: Kept) -> bool:  # noqa: FBT001 - one fact of two, both about one stream
@@ -208,13 +234,36 @@ def run_answer(run: Run) -> RunAnswer:
         tree_before=run.tree_before,
         tree_after=run.tree_after,
         changes=_changes(run.changes),
-        environment=None,
+        undone_at=_moment(run.undone_at),
+        keep=run.keep,
+        kept=run.kept,
+        peers=_seen_peers(run),
+        environment=run.environment,
+        installed=list(run.packages.installed) if run.packages else [],
+        not_installed=not_installed(run.packages),
+        repeated=run.packages is not None and run.packages.repeated,
     )
 
 
+def _seen_peers(run: Run) -> list[SeenPeerAnswer]:
+    return [SeenPeerAnswer(sandbox=peer.sandbox_id, at=peer.at, tree=peer.tree) for peer in run.peers]
+
+
+def _peer_answer(peer: Peer) -> PeerAnswer:
+    return PeerAnswer(sandbox=peer.sandbox_id, at=peer.at, tree=peer.tree, snapshot=peer.snapshot)
+
+
+def peers_of(asked: Iterable[PeerRequest]) -> tuple[Peer, ...]:
+    """Return the peers that a request asks for."""
+    return tuple(Peer(each.sandbox, each.at, each.tree, each.snapshot) for each in asked)
+
+
 def _changes(changes: Changes | None) -> ChangesAnswer | None:
-    if changes is None:
-        return None
+    return None if changes is None else changes_answer(changes)
+
+
+def changes_answer(changes: Changes) -> ChangesAnswer:
+    """Return what happened to files, by path."""
     return ChangesAnswer(
         added=list(changes.added),
         modified=list(changes.modified),
@@ -272,7 +321,12 @@ def tenant_answer(standing: Standing) -> TenantAnswer:
         created_at=timestamp(tenant.created_at),
         quotas=QuotasAnswer(sandboxes=quotas.sandboxes, runs=quotas.runs, disk_bytes=quotas.disk_bytes),
         own_quotas=sorted(tenant.own),
-        usage=TenantUsage(sandboxes=use.sandboxes, runs=use.runs, disk_bytes=use.disk_bytes),
+        usage=TenantUsage(
+            sandboxes=use.sandboxes,
+            runs=use.runs,
+            disk_bytes=use.disk_bytes,
+            store_bytes=use.store_bytes,
+        ),
     )
 
 

@@ -1,4 +1,4 @@
-"""A run as server-sent events: `started`, `stdout`, `stderr`, `done`, and `failed` when the engine did.
+"""A run as server-sent events: `started`, `installing`, `stdout`, `stderr`, and `done` or `failed`.
 
 An event's id is a position in the run's transcript: whoever lost the line goes on from the last one seen.
 """
@@ -19,6 +19,7 @@ from petri.api.shapes import exec_answer
 from petri.errors import EngineFailed, PetriError
 from petri.model import Run, RunState, Stream
 from petri.operations import Host, LiveRun, history
+from petri.operations.steps import Step
 
 _KEEP_ALIVE_S = 10
 _NOTHING_NEW = ": keep-alive\n\n"
@@ -31,7 +32,7 @@ DOCUMENTED: dict[str, Any] = {
             "type": "object",
             "properties": {
                 "id": {"type": "string", "pattern": "^[0-9]+$"},
-                "event": {"enum": ["started", "stdout", "stderr", "done", "failed"]},
+                "event": {"enum": ["started", "installing", "stdout", "stderr", "done", "failed"]},
                 "data": {"type": "string", "contentMediaType": "application/json"},
             },
             "required": ["id", "event", "data"],
@@ -75,6 +76,10 @@ async def _events(host: Host, run: Run, live: LiveRun | None, start: Point) -> A
     position = start.position
     said = {"run_id": run.id, "sandbox_id": run.sandbox_id, "state": str(run.state)}
     yield _event("started", said, position)
+    if live is not None:
+        async with aclosing(live.steps.follow(_KEEP_ALIVE_S)) as steps:
+            async for step in steps:
+                yield _NOTHING_NEW if step is None else _event("installing", _step(step), position)
     decoders = {stream: _decoder(start.before.get(stream, b"")) for stream in STREAMS}
     async with aclosing(history.follow(host, live, run.id, position, _KEEP_ALIVE_S)) as output:
         async for chunk in output:
@@ -90,6 +95,10 @@ async def _events(host: Host, run: Run, live: LiveRun | None, start: Point) -> A
     while live is not None and not await _ended(live):
         yield _NOTHING_NEW
     yield await _last(host, run, live, position)
+
+
+def _step(step: Step) -> dict[str, Any]:
+    return {"phase": step.phase, "packages": list(step.packages), "bytes": step.size}
 
 
 def _decoder(before: bytes) -> codecs.IncrementalDecoder:
@@ -111,7 +120,7 @@ async def _last(host: Host, run: Run, live: LiveRun | None, position: int) -> st
             raise EngineFailed(ended.failure or "the engine failed")
     except PetriError as error:
         return _event("failed", problem(error).model_dump(exclude_none=True), position)
-    told = await history.tell(host, ended)
+    told = await history.tell(host, ended, live)
     return _event("done", exec_answer(told).model_dump(), position)
 
 

@@ -1,17 +1,18 @@
 /* gate: what the launcher starts, and what becomes bubblewrap.
  *
  * Between a process of the launcher's and a cell lie a few steps that only the new process itself can take:
- * enter its cgroup, take its limits, become the sandbox's user. Forking the launcher to take them in Python
- * copies its page tables and then its pages, a millisecond for every cell; this program is started without a
- * fork (posix_spawn) and takes the same steps in a tenth of that.
+ * enter its cgroup, become expendable, take its limits, get terminals of its own, become the sandbox's user.
+ * Forking the launcher to take them in Python copies its page tables and then its pages, a millisecond for
+ * every cell; this program is started without a fork (posix_spawn) and takes the same steps in a tenth of that.
  *
- * usage: gate GROUP FROM LIMITS USER COMMAND [ARGUMENT ...]
+ * usage: gate GROUP FROM LIMITS PTYS USER COMMAND [ARGUMENT ...]
  *
  *   GROUP    -          no cgroup
  *            w8-11      write `0` to descriptors 8 to 11: the `tasks` files of cgroup v1
  *            b8-9       be born in the cgroup v2 of descriptor 8; tell the new process's id through 9
  *   FROM     the first descriptor that is not the command's; all from here on are closed
  *   LIMITS   7=4096,4=0 resource limits by the kernel's numbers, or -
+ *   PTYS     a folder that is to hold terminals for this cell alone, 64 at most; or -
  *   USER     a uid, which is the gid too, or - to stay
  *
  * A step that fails ends it: a cell is never made with one wall less.
@@ -20,10 +21,18 @@
 #include "kernel.h"
 
 #define COULD_NOT 126
+#define EACCES 13
 #define EINVAL 22
 #define NOBODY_AT_ALL 0xffffffffL
+#define CLONE_NEWNS 0x20000L
 #define CLONE_PARENT 0x8000UL
 #define CLONE_INTO_CGROUP 0x200000000UL
+#define MS_NOSUID 2
+#define MS_NOEXEC 8
+#define O_WRONLY_CLOEXEC 02000001
+#define AT_FDCWD -100
+#define EXPENDABLE "500"
+#define TERMINALS "newinstance,ptmxmode=0666,mode=620,max=64"
 
 static void complain(const char *step, long error)
 {
@@ -84,6 +93,18 @@ static void enter(const char *group)
             must(system_call(SYS_WRITE, (long)first, (long)"0", 1, 0), "enter the cell's cgroup");
 }
 
+/* An operator may keep the server from the kernel's OOM killer. A cell would inherit that: nothing in it could
+ * be killed for its memory. Written by root, this is also the least that the cell may set itself. Refused is
+ * only who already is more expendable than this, and may not become less so. */
+static void become_expendable(void)
+{
+    long file = must(system_call(SYS_OPENAT, AT_FDCWD, (long)"/proc/self/oom_score_adj", O_WRONLY_CLOEXEC, 0),
+                     "find its place before the OOM killer");
+    long answer = system_call(SYS_WRITE, file, (long)EXPENDABLE, 3, 0);
+    if (answer != -EACCES)
+        must(answer, "take its place before the OOM killer");
+}
+
 static void limit(const char *text)
 {
     while (*text >= '0' && *text <= '9') {
@@ -98,6 +119,18 @@ static void limit(const char *text)
         if (*text == ',')
             text++;
     }
+}
+
+/* bubblewrap's own devpts knows no limit, and all of them draw on one purse (kernel.pty.max): one cell could
+ * leave none to the others. This one has a limit, and goes with the mount namespace made for it. */
+static void get_terminals(const char *folder)
+{
+    if (*folder == '-')
+        return;
+    must(system_call(SYS_UNSHARE, CLONE_NEWNS, 0, 0, 0), "leave the launcher's mounts");
+    must(system_call_of_five(SYS_MOUNT, (long)"devpts", (long)folder, (long)"devpts", MS_NOSUID | MS_NOEXEC,
+                             (long)TERMINALS),
+         "get terminals");
 }
 
 static void become_user(const char *user)
@@ -120,11 +153,13 @@ void begin(long *stack)
     char **argv = (char **)(stack + 1);
     char **envp = argv + argc + 1;
 
-    if (argc < 6)
+    if (argc < 7)
         leave(2);
     enter(argv[1]);
+    become_expendable();
     must(system_call(SYS_CLOSE_RANGE, (long)number(argv[2]), ~0U, 0, 0), "close what is not the cell's");
     limit(argv[3]);
-    become_user(argv[4]);
-    must(system_call(SYS_EXECVE, (long)argv[5], (long)(argv + 5), (long)envp, 0), "start the cell's program");
+    get_terminals(argv[4]);
+    become_user(argv[5]);
+    must(system_call(SYS_EXECVE, (long)argv[6], (long)(argv + 6), (long)envp, 0), "start the cell's program");
 }

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
+from petri.cli.diffs import print_diff
+from petri.cli.installing import Installing as InstallingLine
 from petri.cli.options import connect
 from petri.cli.printing import plain, print_json
 from petri.errors import Conflict, PetriError
@@ -38,16 +40,21 @@ def watch(
     petri: "Client", events: "Iterator[Event]", ctrl_c: "CtrlC | None" = None, *, as_json: bool
 ) -> "ExecAnswer":
     """Print a run's output as it comes, or its final answer alone, and return that answer."""
-    from petri.sdk import Done, Output, Started
+    from petri.sdk import Done, Installing, Output, Started
 
+    installing = InstallingLine()
     outlets: dict[Stream, Outlet] = {"stdout": Outlet(sys.stdout.buffer), "stderr": Outlet(sys.stderr.buffer)}
     try:
         for event in events:
             if isinstance(event, Started) and ctrl_c is not None:
                 ctrl_c.ends(event.run_id)
+            elif isinstance(event, Installing) and not as_json:
+                installing.take(event.detail)
             elif isinstance(event, Output) and not as_json:
+                installing.close()
                 outlets[event.stream].show(event.text)
             elif isinstance(event, Done):
+                installing.close()
                 _conclude(petri, event.answer, outlets, as_json=as_json)
                 return event.answer
     except BrokenPipeError:
@@ -158,9 +165,22 @@ def _conclude(
         if outlet.holds_back:
             outlet.catch_up(petri.run_output_chunks(answer.run_id, stream))
     _remark(answer)
+    if answer.keep != "always":
+        _show_changes(petri, answer)
+
+
+def _show_changes(petri: "Client", answer: "ExecAnswer") -> None:
+    """Show what a run did to the files, and say whether it stays."""
+    if answer.tree_before is None or answer.tree_after is None:
+        return
+    if answer.tree_before != answer.tree_after:
+        print_diff(petri.diff(answer.sandbox_id, answer.tree_before, answer.tree_after))
+    _complain("what it did to the files was kept" if answer.kept else "the files are as they were before")
 
 
 def _remark(answer: "ExecAnswer") -> None:
+    for missing in answer.not_installed:
+        _complain(f"not installed: {missing.name}: {missing.why}")
     if answer.timed_out:
         _complain("the run was stopped at its time limit")
     elif answer.disk_full:

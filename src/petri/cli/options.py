@@ -93,6 +93,16 @@ def how_options(function: Function) -> Function:
     @click.option("--cwd", help="The folder of the workspace to run in. Default: its top.")
     @click.option("--timeout", type=duration, help="Stop the run after this long, such as 90 or 30m.")
     @click.option("--language", help="The language of the code, where its file does not say.")
+    @click.option(
+        "--dependencies",
+        type=click.Choice(("auto", "manifest-only", "off")),
+        help="Which packages are installed for it. Default: as the server is set up.",
+    )
+    @click.option(
+        "--missing",
+        type=click.Choice(("report", "repeat", "continue")),
+        help="When a module turns out to be missing: tell, run it once more with it, or go on with it.",
+    )
     @click.option("-i", "--stdin", "reads", is_flag=True, help="Pass our standard input on to it.")
     @functools.wraps(function)
     def gathered(
@@ -109,6 +119,8 @@ def how_options(function: Function) -> Function:
             "cwd": cwd,
             "timeout_s": timeout,
             "language": language,
+            "dependencies": rest.pop("dependencies"),
+            "missing": rest.pop("missing"),
             "stdin": _standard_input() if reads else None,
         }
         return function(how=how, **rest)

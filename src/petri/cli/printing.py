@@ -7,22 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from petri.cli.plain import plain as plain
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
 NOTHING = "-"
 WIDEST = 60
 """Columns; a longer text is cut, or one name could push every other column off the screen."""
-
-
-def plain(text: str) -> str:
-    """Return `text` with everything spelt out that a terminal might obey: escapes, line breaks, overrides.
-
-    Names and messages may have been chosen by the code that ran, or by another tenant.
-    """
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text
-    )
 
 
 def print_json(value: "BaseModel | Sequence[BaseModel] | dict[str, Any]") -> None:

@@ -4,8 +4,6 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-import click
-
 if TYPE_CHECKING:
     from click._termui_impl import ProgressBar
 
@@ -32,6 +30,8 @@ class Bar:
         if done < self._done:
             self.close()  # the next file, or the same one once more
         if self._shown is None and total is not None and total >= WORTH_SHOWING_BYTES and sys.stderr.isatty():
+            import click  # on use: it takes longer to load than most transfers
+
             self._shown = click.progressbar(length=total, file=sys.stderr)
             self._shown.__enter__()
         if self._shown is not None:

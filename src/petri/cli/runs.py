@@ -1,8 +1,5 @@
 """`petri exec`, `run`, `runs`, `logs`."""
 
-import hashlib
-import os
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -52,15 +49,23 @@ class OptionsThenCommand(click.Command):
 @click.argument("argv", metavar="[--] [COMMAND]...", nargs=-1, type=click.UNPROCESSED)
 @click.option("-f", "--file", "filename", help="Run this file of the sandbox; COMMAND is its arguments.")
 @click.option("--code", help="Run this source text; COMMAND is its arguments.")
+@click.option(
+    "--keep",
+    type=click.Choice(["always", "on-success", "never"]),
+    help="What becomes of what it does to the files; unless `always`, it is shown as a diff.",
+)
+@click.option("--dry-run", is_flag=True, help="The same as --keep never.")
 @how_options
 @json_option
-def exec_(
+def exec_(  # noqa: PLR0913 - each is an option
     sandbox: str,
     argv: tuple[str, ...],
     filename: str | None,
     code: str | None,
+    keep: str | None,
     how: "Command",
     *,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Run a command in a sandbox, and exit with its exit code.
@@ -71,10 +76,11 @@ def exec_(
     \b
     Example: petri exec crawler -- python -m pytest -q
              petri exec crawler -f main.py -- --depth 3
+             petri exec crawler --dry-run -- sed -i s/http:/https:/ config.toml
     """
-    command = _what(argv, filename, code)
+    command: Command = {**how, **_what(argv, filename, code), **_kept(keep, dry_run=dry_run)}
     with connect() as petri:
-        sys.exit(run_live(petri, petri.sandbox_id(sandbox), {**how, **command}, as_json=as_json))
+        sys.exit(run_live(petri, petri.sandbox_id(sandbox), command, as_json=as_json))
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -168,20 +174,24 @@ def _what(argv: tuple[str, ...], filename: str | None, code: str | None) -> "Com
     return {"command": argv}
 
 
+def _kept(keep: str | None, *, dry_run: bool) -> "Command":
+    if dry_run and keep not in (None, "never"):
+        raise click.UsageError(f"--dry-run keeps nothing, and --keep says {keep}: give one of them")
+    if dry_run or keep == "never":
+        return {"keep": "never"}
+    return {"keep": "on_success"} if keep == "on-success" else {}
+
+
 def _sandbox_for(petri: "Client", file: Path, chosen: str | None) -> str:
     """Return the sandbox to run `file` in, made now if it is not there yet."""
     if chosen is None:
+        from petri.sdk import folder_name  # on use, as all of the SDK
+
         return petri.create(name=folder_name(file.resolve().parent)).id
     try:
         return petri.sandbox_id(chosen)
     except NotFound:
         return petri.create(name=chosen).id
-
-
-def folder_name(folder: Path) -> str:
-    """Return the name of a folder's sandbox: the same for the same folder, another for every other."""
-    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", folder.name).strip("-._")[:40] or "folder"
-    return f"{readable}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:8]}"
 
 
 def _ending(run: "RunAnswer") -> str:

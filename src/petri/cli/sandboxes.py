@@ -6,9 +6,10 @@ import click
 
 from petri.cli.options import connect, duration, json_option, limit_options, pair
 from petri.cli.printing import age, print_fields, print_json, print_table, size
+from petri.errors import counted
 
 if TYPE_CHECKING:
-    from petri.sdk import Limits
+    from petri.sdk import Client, Limits, Peer
     from petri.wire import SandboxAnswer
 
 
@@ -23,12 +24,23 @@ if TYPE_CHECKING:
     "-e", "--env", type=pair, metavar="NAME=VALUE", multiple=True, help="A variable of all its runs."
 )
 @click.option("--metadata", type=pair, metavar="NAME=VALUE", multiple=True, help="A label to find it by.")
+@click.option("--from-snapshot", help="The files to begin with: the id or the name of a snapshot.")
+@click.option(
+    "--peer",
+    "peers",
+    type=pair,
+    metavar="NAME=SANDBOX[@TREE]",
+    multiple=True,
+    help="Let its runs read the files of SANDBOX at /peers/NAME, as they are then, or as in TREE.",
+)
 @limit_options
 @json_option
 def create(limits: "Limits | None", *, as_json: bool, **options: Any) -> None:
     """Create a sandbox and print its id.
 
+    \b
     Example: petri create --name crawler --memory 512m --idle 2h
+             petri create --name reviewer --peer writer=crawler
     """
     with connect() as petri:
         sandbox = petri.create(
@@ -40,7 +52,9 @@ def create(limits: "Limits | None", *, as_json: bool, **options: Any) -> None:
             idle_s=options["idle"],
             env=dict(options["env"]),
             metadata=dict(options["metadata"]),
+            peers=[_peer(petri, *each) for each in options["peers"]],
             limits=limits,
+            from_snapshot=options["from_snapshot"],
         )
     if as_json:
         print_json(sandbox)
@@ -92,23 +106,32 @@ def show(sandbox: str, *, as_json: bool) -> None:
 @click.argument("sandboxes", metavar="SANDBOX...", nargs=-1, required=True)
 @json_option
 def rm(sandboxes: tuple[str, ...], *, as_json: bool) -> None:
-    """Delete sandboxes with all their files. Their history stays.
+    """Delete sandboxes with all their files. Their history stays. The id of a snapshot deletes that.
 
     Example: petri rm crawler
     """
     with connect() as petri:
         for sandbox in sandboxes:
-            petri.delete(petri.sandbox_id(sandbox))
+            if sandbox.startswith("snap-"):
+                petri.delete_snapshot(sandbox)
+            else:
+                petri.delete(petri.sandbox_id(sandbox))
     if as_json:
         print_json({"deleted": list(sandboxes)})
 
 
+def _peer(petri: "Client", name: str, said: str) -> "Peer":
+    sandbox, _, tree = said.partition("@")
+    peer: Peer = {"sandbox": petri.sandbox_id(sandbox), "at": f"/peers/{name}"}
+    return {**peer, "tree": tree} if tree else peer
+
+
 def _disk(sandbox: "SandboxAnswer") -> str:
     limits, used = sandbox.limits, sandbox.usage
-    most = f"{size(limits.disk_bytes)} and {limits.inodes} files"
+    most = f"{size(limits.disk_bytes)} and {counted(limits.inodes, 'file')}"
     if used is None:
         return f"{most} at most"
-    return f"{size(used.disk_bytes)} in {used.inodes} files of {most}, {age(used.measured_at)} ago"
+    return f"{size(used.disk_bytes)} in {counted(used.inodes, 'file')} of {most}, {age(used.measured_at)} ago"
 
 
 def _fields(sandbox: "SandboxAnswer") -> list[tuple[str, object]]:
@@ -124,16 +147,21 @@ def _fields(sandbox: "SandboxAnswer") -> list[tuple[str, object]]:
         ("lifetime", sandbox.lifetime),
         ("created", f"{sandbox.created_at} ({age(sandbox.created_at)} ago)"),
         ("last used", f"{sandbox.last_active_at} ({age(sandbox.last_active_at)} ago)"),
+        ("forked from", sandbox.forked_from),
+        ("from snapshot", sandbox.from_snapshot),
+        ("tree", sandbox.tree),
         ("expires", expires),
         ("ended", ended),
         (
             "limits",
-            f"{limits.cpus:g} cpus, {size(limits.memory_bytes)}, {limits.processes} processes, "
-            f"{limits.timeout_s:g} s, {limits.open_files} open files, {size(limits.tmp_bytes)} of /tmp",
+            f"{limits.cpus:g} {'cpu' if limits.cpus == 1 else 'cpus'}, {size(limits.memory_bytes)}, "
+            f"{counted(limits.processes, 'process')}, {limits.timeout_s:g} s, "
+            f"{counted(limits.open_files, 'open file')}, {size(limits.tmp_bytes)} of /tmp",
         ),
         ("disk", _disk(sandbox)),
         ("network", sandbox.network.mode),
         ("env", ", ".join(sandbox.env_names)),
+        ("peers", ", ".join(f"{each.at}={each.sandbox}" for each in sandbox.peers)),
         ("metadata", ", ".join(f"{key}={value}" for key, value in sandbox.metadata.items())),
         ("created by", sandbox.created_by),
         ("agent", sandbox.agent),

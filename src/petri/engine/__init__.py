@@ -7,12 +7,31 @@ raised, as `EngineFailed` or `Unavailable`. `tests/test_engine_contract.py` hold
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from petri.model import Command, Limits, Outcome, Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A folder that the command sees at `at`, to read only: no file of it can be changed or be a device."""
+
+    folder: Path
+    """On this host, below the folder of checkouts that the engine was told of; everybody may read it."""
+    at: str
+    """An absolute path inside the cell, at which there is nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A symbolic link that the command finds at `at`."""
+
+    target: str
+    """As a path inside the cell; there may be nothing yet."""
+    at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +44,11 @@ class Place:
     owner: int | None
     """The host uid the files belong to, and the command runs under; None when the server is not root."""
     limits: Limits
+    mounts: tuple[Mount, ...] = ()
+    """What it sees beside its own files."""
+    links: tuple[Link, ...] = ()
+    file_bytes: int | None = None
+    """How large any file may become; None for as large as `limits.disk_bytes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +72,9 @@ class Leash:
     """A cell may be made before, but the command starts only once this is resolved."""
     cancelled: asyncio.Future[None]
     """Resolving this ends the command early, started or not."""
+    quiet: asyncio.Future[Outcome] | None = None
+    """Resolved by an engine that can tell, once the command has ended and nobody is left in the cell: nothing
+    can change any more, while the cell itself is still on its way out."""
 
     @classmethod
     def loose(cls) -> "Leash":
@@ -84,4 +111,48 @@ class Engine(Protocol):
 
         One that is cancelled by its leash has an outcome that says so. Cancelling this call ends it too.
         On every way out of here nothing of the cell is left: no process, no mount, no cgroup.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A Python that is started in a cell before anybody knows what it will run."""
+
+    interpreter: str
+    """Where it lies inside the cell."""
+    form: Literal["file", "code"]
+    """Whether it will run a file, or code from its command line."""
+
+
+class Fallen(Exception):
+    """A cell that stood ready was gone before its command could begin. Nothing was run."""
+
+
+class Standing(Protocol):
+    """A cell that stands ready for one command, and for no other after it."""
+
+    @property
+    def stands(self) -> bool:
+        """Whether it can still take a command, as far as is known."""
+
+    def when_gone(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called, soon, once it is gone, for whatever reason."""
+
+    async def exec(
+        self, command: Command, output: Output, leash: Leash, file_bytes: int | None = None
+    ) -> Outcome:
+        """Run `command` to its end, as `Engine.exec` does; `Fallen` if it could not begin."""
+
+    async def end(self) -> None:
+        """End it unused. Returns when nothing of it is left."""
+
+
+@runtime_checkable
+class Parks(Protocol):
+    """What an engine may also do: have a cell stand ready before there is a command for it."""
+
+    async def park(self, place: Place, ahead: Ahead | None) -> Standing:
+        """Have a cell made, and a Python started in it if one is wanted; returns while that goes on.
+
+        Whoever asked uses the cell or ends it. It is walled as any other is.
         """

@@ -7,8 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-REPORT_FD, GO_FD, ARGUMENTS_FD, SECCOMP_FD, STATUS_FD = 3, 4, 5, 6, 7
-INIT = "/run/petri/init"
+REPORT_FD, GO_FD, ARGUMENTS_FD, SECCOMP_FD, STATUS_FD, BRIEF_FD, STDIN_FD, WAKE_FD = range(3, 11)
+TARGETS = [0, 1, 2, REPORT_FD, GO_FD, ARGUMENTS_FD, SECCOMP_FD, BRIEF_FD, STDIN_FD, STATUS_FD]
+"""The numbers that what a cell inherits has there: what the server sends, and then the launcher's own."""
+_INIT_AT = "/etc/petri/init"
+"""Within what is bound anyway: a bind of its own would cost every cell a quarter of a millisecond."""
+INIT = (_INIT_AT, *(str(fd) for fd in (REPORT_FD, GO_FD, BRIEF_FD, STDIN_FD, WAKE_FD)))
+"""What bubblewrap becomes; behind it, how many processes there may be, and who is ahead: `cell/init.c`."""
 WORKSPACE = "/workspace"
 
 HARDENING = (
@@ -58,16 +63,28 @@ class Walls:
     """What `rootfs.build` made, as the launcher sees it."""
     masked: tuple[str, ...]
     tmp_bytes: int
+    devices: str | None
+    """A `/dev` made for cells, as the launcher sees it; None for one by bubblewrap."""
+    mounts: tuple[tuple[str, str], ...] = ()
+    """Folders as the launcher sees them, and where the cell sees each, to read only."""
+    links: tuple[tuple[str, str], ...] = ()
+    """Where each leads, and where the cell finds it."""
 
 
-def confine(walls: Walls, cwd: str, env: Mapping[str, str]) -> list[str]:
-    """Return the arguments of `bwrap` up to the command."""
+def confine(walls: Walls, env: Mapping[str, str]) -> list[str]:
+    """Return the arguments of `bwrap` up to the first process.
+
+    `env` is for what is started ahead of the command. The command's own is in its brief.
+    """
     return [
         *(flag for flag, _ in HARDENING),
         *("--uid", "1000", "--gid", "1000", "--cap-drop", "ALL", "--hostname", "sandbox"),
         *("--seccomp", str(SECCOMP_FD), "--json-status-fd", str(STATUS_FD)),
         *_root(walls),
-        *("--bind", walls.folder, WORKSPACE, "--remount-ro", "/", "--chdir", cwd),
+        *("--bind", walls.folder, WORKSPACE),
+        *_flatten(("--ro-bind", folder, at) for folder, at in walls.mounts),
+        *_flatten(("--symlink", target, at) for target, at in walls.links),
+        *("--remount-ro", "/", "--chdir", WORKSPACE),
         *_flatten(("--setenv", name, value) for name, value in env.items()),
     ]
 
@@ -78,13 +95,19 @@ def _root(walls: Walls) -> list[str]:
         *_flatten(("--symlink", target, link) for target, link in _LINKS),
         *("--ro-bind", f"{walls.rootfs}/etc", "/etc"),
         *("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"),
+        # Whoever may write there has the kernel watch all of the host's load for him, as often as he likes.
+        *("--ro-bind-try", "/proc/pressure", "/proc/pressure"),
         *_flatten(("--ro-bind", "/dev/null", path) for path in walls.masked),
-        *("--dev", "/dev"),
-        *("--perms", "1777", "--size", str(walls.tmp_bytes), "--tmpfs", "/dev/shm"),
-        *("--remount-ro", "/dev"),
-        *("--perms", "1777", "--size", str(walls.tmp_bytes), "--tmpfs", "/tmp"),
-        *("--ro-bind", f"{walls.rootfs}/init", INIT),
+        *_devices(walls),
+        *("--perms", "1777", "--size", str(walls.tmp_bytes), "--tmpfs", "/tmp", "--dir", "/run"),
     ]
+
+
+def _devices(walls: Walls) -> list[str]:
+    shared_memory = ["--perms", "1777", "--size", str(walls.tmp_bytes), "--tmpfs", "/dev/shm"]
+    if walls.devices is None:
+        return ["--dev", "/dev", *shared_memory, "--remount-ro", "/dev"]
+    return ["--dev-bind", walls.devices, "/dev", *shared_memory]  # read-only as it is; see `launcher.view`
 
 
 def readable(paths: Iterable[str]) -> tuple[str, ...]:

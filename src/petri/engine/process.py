@@ -1,13 +1,15 @@
-"""The only module of the server that starts processes: the launcher, the compiler for a cell's `init`, and
-who counts a large workspace.
+"""Our own processes: the launcher, the compiler for a cell's `init`, and who counts a large workspace.
 
-Everything else runs inside cells, and cells are the launcher's.
+Only this module and `tools`, which is for installers, start any on the server. Everything else runs inside
+cells, and cells are the launcher's.
 """
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,12 +17,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 from petri import tally
 from petri.engine.confine import WORKSPACE
 from petri.errors import EngineFailed, Unavailable
-from petri.launcher import protocol
+from petri.launcher import cgroups, protocol
 from petri.tally import Tally
 from petri.threads import settled
 
@@ -38,9 +40,10 @@ nothing for so long is stuck."""
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a cell ended, as the launcher saw it."""
+    """How a cell ended, as the launcher saw it, or what it has used so far."""
 
-    wait_status: int
+    wait_status: int | None
+    """None before it has ended."""
     cpu_ms: float
     peak_memory_bytes: int
     oom_killed: bool
@@ -56,6 +59,8 @@ class Hello:
     """Why it cannot."""
     view: str | None
     """Where the configured folders lie in its own mount namespace, if it has one."""
+    devices: str | None
+    """Where a `/dev` for cells lies there, if it could make one."""
 
 
 class Launcher:
@@ -65,11 +70,12 @@ class Launcher:
         self._settings = settings
         self._numbers = itertools.count(1)
         self._endings: dict[int, asyncio.Future[Ending]] = {}
+        self._hierarchy: cgroups.Hierarchy | None = None
         self._channel: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = asyncio.Lock()
         self._heard_at = 0.0
-        self.hello = Hello(None, "the launcher has not started", None)
+        self.hello = Hello(None, "the launcher has not started", None, None)
 
     async def start(self) -> None:
         """Start the launcher unless it runs, and wait until it is ready."""
@@ -106,6 +112,23 @@ class Launcher:
         """Have a cell make way for younger ones."""
         self._tell("age", number)
 
+    def count(self, number: int) -> Ending | None:
+        """Return what a cell has used so far; None where nobody counts, or if it is gone already.
+
+        Looked up by ourselves: asking the launcher would take longer than all there is to gain.
+        """
+        if self._hierarchy is None:
+            return None
+        spent = self._hierarchy.spent(cgroups.name_of(number))
+        is_known = spent.cpu_ms > 0 and spent.peak_memory_bytes > 0
+        return Ending(None, spent.cpu_ms, spent.peak_memory_bytes, spent.oom_killed) if is_known else None
+
+    def hurry(self, number: int) -> None:
+        """Have a cell that waited come before those that still do. It is a courtesy, and may fail."""
+        if self._hierarchy is not None:
+            with contextlib.suppress(OSError):
+                self._hierarchy.come_first(cgroups.name_of(number))
+
     def _tell(self, what: str, number: int) -> None:
         if number in self._endings and not self._send({"do": what, "id": number}):
             asyncio.get_running_loop().call_later(_AGAIN_S, self._tell, what, number)
@@ -141,11 +164,14 @@ class Launcher:
 
         def look() -> None:
             if self._heard_at < asked_at and self._process is not None:
-                self._process.kill()
+                self._process.send_signal(signal.SIGUSR1)  # its keeper then ends it, and what it leaves
+                insisting = loop.call_later(_ANSWER_S, self._process.kill)  # that one may be stopped as well
+                ending.add_done_callback(lambda _: insisting.cancel())
             else:
                 self._doubt(ending, asked_at=self._ask())
 
-        looking = asyncio.get_running_loop().call_later(_ANSWER_S, look)
+        loop = asyncio.get_running_loop()
+        looking = loop.call_later(_ANSWER_S, look)
         ending.add_done_callback(lambda _: looking.cancel())
 
     async def stop(self) -> None:
@@ -178,14 +204,22 @@ class Launcher:
         else:
             detail = "it ended"
         if said is None:
-            ours.close()
-            await asyncio.to_thread(_await_end, self._process)
-            raise Unavailable("the launcher could not be started; the server's log says why", detail=detail)
+            message = "the launcher could not be started; the server's log says why"
+            await self._refuse_to_be_without(ours, message, detail)
+        if said[0]["says"] == "unable":
+            await self._refuse_to_be_without(ours, f"the launcher {said[0]['why']}", "")
         self._ready(ours, said[0])
+
+    async def _refuse_to_be_without(self, ours: socket.socket, message: str, detail: str) -> Never:
+        ours.close()
+        assert self._process is not None
+        await asyncio.to_thread(_await_end, self._process)
+        raise Unavailable(message, detail=detail)
 
     def _ready(self, channel: socket.socket, said: dict[str, Any]) -> None:
         channel.setblocking(False)
-        self.hello = Hello(said["cgroups"], said["missing"], said["view"])
+        self._hierarchy = cgroups.known(said["groups"])
+        self.hello = Hello(said["cgroups"], said["missing"], said["view"], said["devices"])
         self._channel = channel
         asyncio.get_running_loop().add_reader(channel, self._hear)
 
@@ -216,7 +250,7 @@ class Launcher:
         )
 
     def _lost(self, why: str) -> None:
-        """Forget a launcher that is gone. Its cells die with it: each was told to die with its parent."""
+        """Forget a launcher that is gone. Its cells die with it or by its keeper, before there is another."""
         if self._channel is not None:
             asyncio.get_running_loop().remove_reader(self._channel)
             self._channel.close()

@@ -5,6 +5,7 @@ every cell. Nothing of the host's `/etc` is shown but what programs cannot do wi
 """
 
 import hashlib
+import py_compile
 import shutil
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from petri.engine.process import compile_program
 from petri.errors import Unavailable
 
 SOURCES = Path(__file__).parent.parent / "cell"
-PROGRAMS = ("gate", "init")
+PROGRAMS = {"gate": "gate", "init": "etc/petri/init"}
 """The gate is only kept here, where the launcher finds it; no cell sees it."""
+PROBE = "probe.py"
 COMPILERS = ("cc", "gcc", "clang", "tcc")
 
 _ETC = {
@@ -35,7 +37,7 @@ a bind costs every cell a quarter of a millisecond."""
 
 
 def build(folder: Path) -> None:
-    """Fill `folder` with `etc/`, `gate`, `init` and an empty `workspace/`, anew."""
+    """Fill `folder` with `etc/`, which has our init, `gate`, and a `workspace/` to try them in, anew."""
     if folder.exists():
         shutil.rmtree(folder)
     etc = folder / "etc"
@@ -48,18 +50,31 @@ def build(folder: Path) -> None:
     for name in _COPIED_FOLDERS:
         if (Path("/etc") / name).is_dir():
             shutil.copytree(Path("/etc") / name, etc / name, symlinks=True)
-    (folder / "workspace").mkdir()
-    for name in PROGRAMS:
-        _build_program(folder / name)
+    for source in Path("/etc").glob("python3*"):  # what the host's own Python does at its start, it does here
+        shutil.copytree(source, etc / source.name, symlinks=True)
+    _put_hook(folder)
+    for name, place in PROGRAMS.items():
+        _build_program(folder, name, folder / place)
     _let_everybody_read(folder)
 
 
-def _build_program(target: Path) -> None:
-    """Have the program at `target`; compiled once for each version of its source."""
-    source = SOURCES / f"{target.name}.c"
+def _put_hook(folder: Path) -> None:
+    """Have what parks a Python in `etc/petri/python`, and a script to try it with in `workspace/`."""
+    hook = folder / "etc" / "petri" / "python" / "sitecustomize.py"
+    hook.parent.mkdir(parents=True)
+    shutil.copyfile(SOURCES / "python" / "sitecustomize.py", hook)
+    # For a Python like this server's own, as most hosts have one; another one compiles it at every start.
+    py_compile.compile(str(hook), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    (folder / "workspace").mkdir()
+    shutil.copyfile(SOURCES / "python" / PROBE, folder / "workspace" / PROBE)
+
+
+def _build_program(folder: Path, name: str, target: Path) -> None:
+    """Have a program at `target`; compiled once for each version of its source."""
+    source = SOURCES / f"{name}.c"
     text = source.read_bytes() + (SOURCES / "kernel.h").read_bytes()
     version = hashlib.blake2s(text, digest_size=8).hexdigest()
-    built = target.parent.parent / f"{target.name}-{version}"
+    built = folder.parent / f"{name}-{version}"
     if not built.exists():
         compilers = [found for name in COMPILERS if (found := shutil.which(name))]
         if not compilers:
@@ -74,4 +89,6 @@ def _let_everybody_read(folder: Path) -> None:
     folder.chmod(0o755)
     for path in folder.rglob("*"):
         if not path.is_symlink():
-            path.chmod(0o755 if path.is_dir() or path.parent == folder else 0o644)
+            path.chmod(0o755 if path.is_dir() else 0o644)
+    for place in PROGRAMS.values():
+        (folder / place).chmod(0o755)

@@ -164,6 +164,9 @@ def _refuse_arguments(rules: pyseccomp.SyscallFilter) -> None:
     for family in set(range(_FAMILIES)) - set(_ALLOWED_FAMILIES):
         rules.add_rule(pyseccomp.ERRNO(errno.EAFNOSUPPORT), "socket", pyseccomp.Arg(0, pyseccomp.EQ, family))
     rules.add_rule(refuse, "socket", pyseccomp.Arg(0, pyseccomp.GE, _FAMILIES))
+    # Pairs are made of AF_UNIX alone; of any other family the kernel makes one socket before it says no.
+    other_family = pyseccomp.Arg(0, pyseccomp.NE, _AF_UNIX)
+    rules.add_rule(pyseccomp.ERRNO(errno.EAFNOSUPPORT), "socketpair", other_family)
     for family in (_AF_INET, _AF_INET6):
         for kind in (_SOCK_RAW, _SOCK_PACKET):
             # One exact rule for each: a rule by "not equal" beside the others makes libseccomp lose some.

@@ -24,6 +24,7 @@ class Tap:
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self._small = 0
+        self._taken = 0
         self._pause: asyncio.TimerHandle | None = None
         os.set_blocking(descriptor, False)
         self._loop.add_reader(descriptor, self._ready)
@@ -44,6 +45,13 @@ class Tap:
         if self._descriptor >= 0:
             self._ready()
 
+    def exhaust(self) -> None:
+        """Take everything that is there right now: whoever could write more is gone."""
+        before = -1
+        while self._descriptor >= 0 and self._taken != before:
+            before = self._taken
+            self._ready()
+
     def hurry(self) -> None:
         """Go on at once: there is an end to come to."""
         if self._pause is not None and self._descriptor >= 0:
@@ -62,6 +70,7 @@ class Tap:
         if not chunk:
             self.close()
             return
+        self._taken += len(chunk)
         self._take(chunk)
         self._small = self._small + 1 if len(chunk) < _SMALL_BYTES else 0
         if self._small > _SOME_SMALL and self._pause is None:

@@ -43,7 +43,7 @@ class Vigil:
     def _program_is_gone(self) -> Layer | None:
         if self._bwrap is None or not os.access(self._bwrap, os.X_OK):
             return walls.no_bubblewrap()
-        if not all((self._rootfs / name).is_file() for name in PROGRAMS):
+        if not all((self._rootfs / place).is_file() for place in PROGRAMS.values()):
             return Layer("bubblewrap", False, "a cell's root is not whole any more", remedy=_RESTART)
         return None
 

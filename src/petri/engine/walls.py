@@ -9,6 +9,7 @@ from petri.engine.process import Hello
 from petri.errors import PetriError
 
 _TRIAL_UID = 65534
+_COUNTS_BY_NAMESPACE = (5, 14)
 _FOLDERS = re.compile(r"/(?:[^\s:'\"/]+/)+")
 """What bwrap says of a path on this host; `/health` answers anybody, and the last part will do."""
 _SYSCTLS = (
@@ -64,9 +65,17 @@ def launcher() -> Layer:
     return Layer("launcher", True, "one small process owns every cell and ends them all if the server dies")
 
 
+def nothing_to_launch() -> Layer:
+    """The launcher was not started, since a cell's root is missing."""
+    return Layer("launcher", False, "a cell's root could not be built")
+
+
 def no_launcher(why: str) -> Layer:
-    """The launcher could not be started."""
-    return Layer("launcher", False, why)
+    """The launcher could not be started; a root that may not mount is what most containers have."""
+    remedy = (
+        "let root mount here (in a container: docker run --privileged), or run the server as an ordinary user"
+    )
+    return Layer("launcher", False, why, remedy=remedy if os.geteuid() == 0 else None)
 
 
 def namespaces() -> Layer:
@@ -112,7 +121,18 @@ def cgroups(hello: Hello, *, required: bool) -> Layer:
     remedy = "run the server as root, or: systemd-run --user --scope -p Delegate=yes make serve"
     if required:
         remedy += "; to do without these limits: PETRI_CGROUPS=optional"
-    return Layer("cgroups", False, hello.missing or "none", required=required, remedy=remedy)
+    bounded = "the processes of each cell are bounded all the same, " if counts_in_cells() else ""
+    says = f"{hello.missing or 'none'}; {bounded}memory and processors are not"
+    return Layer("cgroups", False, says, required=required, remedy=remedy)
+
+
+def counts_in_cells() -> bool:
+    """Say whether this kernel counts the processes of a user by user namespace, as Linux does from 5.14 on.
+
+    Before, a bound on them would count all that a user has: those of every other cell, and of their desktop.
+    """
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return release is not None and (int(release[1]), int(release[2])) >= _COUNTS_BY_NAMESPACE
 
 
 def own_uid() -> Layer:

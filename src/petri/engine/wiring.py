@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Self
 
 from petri.engine import Output
+from petri.engine.brief import READ_IT
 from petri.engine.taps import Tap
 
 
@@ -15,7 +16,18 @@ class Report:
 
     def __init__(self) -> None:
         self._said = bytearray()
-        self.take = self._said.extend
+        self._on_alone: Callable[[], None] | None = None
+
+    def take(self, chunk: bytes) -> None:
+        """Hear some more of it."""
+        self._said += chunk
+        if self._on_alone is not None and self._record(b"A") is not None:
+            tell, self._on_alone = self._on_alone, None
+            tell()
+
+    def when_alone(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called once the command has ended and nobody else is left in the cell."""
+        self._on_alone = tell
 
     @property
     def begun(self) -> bool:
@@ -42,23 +54,28 @@ class Report:
 class Wiring:
     """Pipes for the output and the report, memory files for what goes in. Closed on every way out."""
 
-    def __init__(self, output: Output, stdin: bytes, *inputs: bytes) -> None:
+    def __init__(self, *inputs: bytes) -> None:
         self.report = Report()
         self.complaints = bytearray()
         """What bubblewrap itself wrote to stderr, before the command began."""
-        self._output = output
+        self._output: Output = _nobody
         self.theirs: list[int] = []
-        """What the cell inherits: stdin, stdout, stderr, the report, the go, then `inputs`."""
-        self._go = -1
+        """What the cell inherits: stdin, stdout, stderr, the report, the go, `inputs`, brief and input."""
+        self._ours: list[int] = []
+        """Our ends of what is told to the cell: the go, the brief, the command's input."""
         self._taps: list[Tap] = []
         try:
-            self.theirs.append(filled(stdin) if stdin else os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
-            self._stdout = self._pipe(lambda chunk: output("stdout", chunk))
-            self._stderr = self._pipe(self._take_stderr)
+            self.theirs.append(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
+            self._pipe(lambda chunk: self._output("stdout", chunk))
+            self._pipe(self._take_stderr)
             self._reports = self._pipe(self.report.take)
-            reading, self._go = os.pipe2(os.O_CLOEXEC)
+            reading, writing = os.pipe2(os.O_CLOEXEC)
             self.theirs.append(reading)
+            self._ours.append(writing)
             self.theirs += [filled(content) for content in inputs]
+            for _ in ("brief", "input"):
+                self._ours.append(filled(b""))
+                self.theirs.append(os.dup(self._ours[-1]))
         except BaseException:
             self.close()
             raise
@@ -69,29 +86,43 @@ class Wiring:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def go(self) -> None:
-        """Let the command start. A cell that is gone by now is no concern of ours."""
-        if self._go >= 0:
+    def tell(self, brief: bytes, stdin: bytes, output: Output) -> None:
+        """Say what the command is, and where what it writes goes. It does not start before it is told to."""
+        self._output = output
+        _, described, fed = self._ours
+        fill(described, brief)
+        fill(fed, stdin)
+        self.say(READ_IT)
+
+    def say(self, word: bytes) -> None:
+        """Tell the cell that it may read, or that the command may start. One that is gone does not matter."""
+        if self._ours:
             with contextlib.suppress(BrokenPipeError):
-                os.write(self._go, b"G")
+                os.write(self._ours[0], word)
 
     def hand_over(self) -> None:
         """Close our copies of what the cell now holds, so that its end is seen as an end."""
         while self.theirs:
             os.close(self.theirs.pop())
 
+    def catch_up(self) -> None:
+        """Take all that was written, on behalf of a command that has ended."""
+        for tap in self._taps:
+            if tap is not self._reports:
+                tap.exhaust()
+
     async def drained(self, within_s: float) -> None:
         """Wait until every pipe has ended, but no longer than `within_s`."""
         for tap in self._taps:
             tap.hurry()
-        await asyncio.wait([tap.ended for tap in self._taps], timeout=within_s)
+        if open_yet := [tap.ended for tap in self._taps if not tap.ended.done()]:
+            await asyncio.wait(open_yet, timeout=within_s)
 
     def close(self) -> None:
         """Close everything. Closing twice is fine."""
         self.hand_over()
-        if self._go >= 0:
-            os.close(self._go)
-            self._go = -1
+        while self._ours:
+            os.close(self._ours.pop())
         for tap in self._taps:
             tap.close()
 
@@ -116,10 +147,19 @@ def filled(content: bytes) -> int:
     """Return the descriptor of a memory file with `content`, at its beginning."""
     descriptor = os.memfd_create("petri", os.MFD_CLOEXEC)
     try:
-        written = 0
-        while written < len(content):
-            written += os.pwrite(descriptor, memoryview(content)[written:], written)
+        fill(descriptor, content)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def fill(descriptor: int, content: bytes) -> None:
+    """Put `content` into an empty memory file, and stay at its beginning."""
+    written = 0
+    while written < len(content):
+        written += os.pwrite(descriptor, memoryview(content)[written:], written)
+
+
+def _nobody(_stream: str, _chunk: bytes) -> None:
+    """Take what is written before there is a command: nothing, or the last words of a cell that failed."""

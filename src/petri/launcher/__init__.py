@@ -12,5 +12,5 @@ Why a process and not a module of the server:
 - when the server is killed, the socket closes, and the launcher ends every cell before it goes itself.
 
 `protocol.py` is how the two talk, `cgroups.py` the limits, `view.py` the mount namespace, `cells.py` the
-life of one cell, `main.py` the loop.
+life of one cell, `main.py` the loop, `keeper.py` who ends what a launcher leaves that was killed itself.
 """

@@ -9,13 +9,13 @@ import errno
 import os
 import re
 import resource
-import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from petri.launcher.cgroups import Hierarchy, Limits, Spent, Unusable
+from petri.launcher import processes
+from petri.launcher.cgroups import Hierarchy, Limits, Spent, Unusable, name_of
 
 _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 """All a bubblewrap gets: its own environment can be read from inside the cell."""
@@ -64,8 +64,10 @@ class Cells:
         """Start what `order` says, in a group of its own; raises `OSError` when it cannot be started."""
         group = None
         if self._hierarchy is not None:
-            group = f"cell-{order['id']}"
+            group = name_of(order["id"])
             self._make_group(group, Limits(**order["limits"]))
+            if order.get("waits"):
+                self._hierarchy.give_way(group)
         reading, writing = os.pipe2(os.O_CLOEXEC)
         try:
             pid = self._start(order, (*descriptors, writing), group)
@@ -109,7 +111,7 @@ class Cells:
         group = f"{way_in}{first}-{first + len(doors) - 1}" if doors else "-"
         return os.posix_spawn(
             self._gate,
-            ["petri-gate", group, str(first), limits, user, *order["argv"]],
+            ["petri-gate", group, str(first), limits, order.get("ptys") or "-", user, *order["argv"]],
             _ENVIRONMENT,
             file_actions=[(os.POSIX_SPAWN_DUP2, source, target) for source, target in sources],
             setsid=True,
@@ -166,16 +168,16 @@ class Cells:
             self._hierarchy.kill(cell.group)
         # The first process inside takes all others with it, and bubblewrap then ends by itself.
         if inner := self._living_inner(cell):
-            _sigkill(inner)
+            processes.sigkill(inner)
         elif cell.wait_status is None:
-            _sigkill(cell.pid)
+            processes.sigkill(cell.pid)
 
     def _living_inner(self, cell: Cell) -> int | None:
         inner = self._inner(cell)
-        if inner is None or not _exists(inner):
+        if inner is None or not processes.exists(inner):
             return None
         # A pid that was ours a moment ago may be a stranger's now, but then it has another parent.
-        return inner if _parent(inner) in (cell.pid, os.getpid()) else None
+        return inner if processes.parent(inner) in (cell.pid, os.getpid()) else None
 
     def _inner(self, cell: Cell) -> int | None:
         if cell.inner_pid is None:
@@ -199,7 +201,7 @@ class Cells:
             return False
         # With no cgroup: bubblewrap may have been killed during set-up with its child left behind.
         if inner := self._living_inner(cell):
-            _sigkill(inner)
+            processes.sigkill(inner)
             return False
         return True
 
@@ -215,14 +217,7 @@ class Cells:
         del self._living[cell.id]
         os.close(cell.status_fd)
         spent = cell.spent or self._spent(cell)
-        return {
-            "says": "ended",
-            "id": cell.id,
-            "status": cell.wait_status,
-            "cpu_ms": spent.cpu_ms,
-            "peak_memory_bytes": spent.peak_memory_bytes,
-            "oom_killed": spent.oom_killed,
-        }
+        return {"says": "ended", "id": cell.id, "status": cell.wait_status, **asdict(spent)}
 
     def _spent(self, cell: Cell) -> Spent:
         assert cell.used is not None
@@ -266,27 +261,3 @@ def _told(hearing: int) -> int:
 def _child_pid(said: bytes) -> int | None:
     found = re.search(rb'"child-pid": (\d+)[,\s}]', said)
     return int(found[1]) if found else None
-
-
-def _exists(pid: int) -> bool:
-    """Say whether `pid` lives; a zombie does not."""
-    return _stat(pid)[:1] not in (b"", b"Z", b"X")
-
-
-def _parent(pid: int) -> int:
-    fields = _stat(pid).split()
-    return int(fields[1]) if len(fields) > 1 else 0
-
-
-def _stat(pid: int) -> bytes:
-    """Return what /proc says of `pid` behind its name: state, parent, …"""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b") ")[2]
-    except OSError:
-        return b""
-
-
-def _sigkill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)

@@ -5,17 +5,20 @@ under one base whose name holds the server's tag, so that the next life finds wh
 """
 
 import contextlib
-import errno
 import os
-import signal
+import resource
 import time
 from dataclasses import dataclass
 from typing import Protocol
 
+from petri.launcher.groups import Unusable, mkdir, pids, read, rmdir, value, write
+from petri.launcher.processes import sigkill
+
+__all__ = ["Hierarchy", "Limits", "Spent", "Unusable", "find", "known", "name_of", "sweep"]
+
 NEEDED = ("cpu", "memory", "pids")
 _LEAF = "petri-server"
 _PERIOD_US = 100_000
-_READ_BYTES = 65_536
 _SMALLEST_QUOTA_US = 1_000
 """The kernel refuses less than a millisecond a period."""
 _YOUNG_TO_OLD = 8
@@ -23,6 +26,7 @@ _YOUNG_TO_OLD = 8
 _SOCKET_BYTES = 1 << 25
 """What a cell's sockets may hold on v1, which does not count it as memory. The kernel has one purse for the
 TCP of the whole host, about a tenth of its memory: filled from a cell, the server could not send either."""
+_PURSE = "/proc/sys/net/ipv4/tcp_mem"
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,9 @@ class Hierarchy(Protocol):
     def bases(self) -> list[str]:
         """Return the folders that hold our groups."""
 
+    def folders(self) -> dict[str, str]:
+        """Return the same by controller, for `known`."""
+
     def hold(self) -> None:
         """Keep hold of the bases, so that they can be reached once their mounts are out of sight."""
 
@@ -74,6 +81,9 @@ class Hierarchy(Protocol):
     def give_way(self, name: str) -> None:
         """Have the group use processors, from now on, only as far as younger ones leave them."""
 
+    def come_first(self, name: str) -> None:
+        """Have the group use processors as a young one does."""
+
     def spent(self, name: str) -> Spent:
         """Return what the group used so far."""
 
@@ -81,20 +91,28 @@ class Hierarchy(Protocol):
         """Remove the empty group; say whether it is gone. Removing twice is fine."""
 
 
-class Unusable(Exception):
-    """This host's cgroups cannot be used; the message says why."""
-
-
 def find(tag: str) -> Hierarchy:
     """Return the hierarchy this process may use, its base folders made, or raise `Unusable`."""
     mounts = _mounts()
     own = _own_groups()
-    if "" in mounts and set(NEEDED) <= set(_read(f"{mounts['']}/cgroup.controllers").split()):
+    if "" in mounts and set(NEEDED) <= set(read(f"{mounts['']}/cgroup.controllers").split()):
         return V2.under(mounts[""], own.get("", "/"), tag)
     missing = [name for name in NEEDED if name not in mounts]
     if missing:
         raise Unusable(f"no cgroup controller for {', '.join(missing)} is mounted")
     return V1.under(mounts, own, tag)
+
+
+def known(folders: dict[str, str] | None) -> Hierarchy | None:
+    """Return the hierarchy that another process found, given its `folders`: to look, and no more."""
+    if folders is None:
+        return None
+    return V2(folders[""]) if "" in folders else V1(folders)
+
+
+def name_of(cell_id: int) -> str:
+    """Return what the group of a cell is called."""
+    return f"cell-{cell_id}"
 
 
 def sweep(base: str) -> None:
@@ -105,17 +123,17 @@ def sweep(base: str) -> None:
         group = f"{base}/{name}"
         if os.path.isdir(group):
             _clear(group)
-    _rmdir(base)
+    rmdir(base)
 
 
 def _clear(group: str) -> None:
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
-        pids = _pids(group)
-        if not pids and _rmdir(group):
+        inside = pids(group)
+        if not inside and rmdir(group):
             return
-        for pid in pids:
-            _sigkill(pid)
+        for pid in inside:
+            sigkill(pid)
         time.sleep(0.002)
 
 
@@ -139,11 +157,14 @@ class V1:
         wanted = [name for name in (*NEEDED, "cpuacct") if name in mounts]
         folders = {name: f"{mounts[name]}{own.get(name, '/').rstrip('/')}/{tag}" for name in wanted}
         for folder in folders.values():
-            _mkdir(folder)
+            mkdir(folder)
         return cls(folders)
 
     def bases(self) -> list[str]:
         return self._distinct
+
+    def folders(self) -> dict[str, str]:
+        return self._folders
 
     def hold(self) -> None:
         held = {folder: _held(folder) for folder in self._distinct}
@@ -152,18 +173,18 @@ class V1:
 
     def make(self, name: str, limits: Limits) -> None:
         for folder in self._distinct:
-            _mkdir(folder)  # somebody may have tidied it away
-            _mkdir(f"{folder}/{name}")
+            mkdir(folder)  # somebody may have tidied it away
+            mkdir(f"{folder}/{name}")
         memory = f"{self._folders['memory']}/{name}"
-        _write(f"{memory}/memory.limit_in_bytes", limits.memory_bytes)
+        write(f"{memory}/memory.limit_in_bytes", limits.memory_bytes)
         if os.path.exists(f"{memory}/memory.memsw.limit_in_bytes"):
-            _write(f"{memory}/memory.memsw.limit_in_bytes", limits.memory_bytes)
+            write(f"{memory}/memory.memsw.limit_in_bytes", limits.memory_bytes)
         if os.path.exists(f"{memory}/memory.kmem.tcp.limit_in_bytes"):
-            _write(f"{memory}/memory.kmem.tcp.limit_in_bytes", min(limits.memory_bytes, _SOCKET_BYTES))
-        _write(f"{self._folders['pids']}/{name}/pids.max", limits.processes)
+            write(f"{memory}/memory.kmem.tcp.limit_in_bytes", min(limits.memory_bytes, _SOCKET_BYTES))
+        write(f"{self._folders['pids']}/{name}/pids.max", limits.processes)
         cpu = f"{self._folders['cpu']}/{name}"
-        _write(f"{cpu}/cpu.cfs_period_us", _PERIOD_US)
-        _write(f"{cpu}/cpu.cfs_quota_us", _quota_us(limits.cpus))
+        write(f"{cpu}/cpu.cfs_period_us", _PERIOD_US)
+        write(f"{cpu}/cpu.cfs_quota_us", _quota_us(limits.cpus))
 
     def doors(self, name: str) -> list[int]:
         """Return the `tasks` of every controller, `pids` first: who is in any of them is in that one."""
@@ -172,37 +193,41 @@ class V1:
         return [os.open(f"{folder}/{name}/tasks", os.O_WRONLY | os.O_CLOEXEC) for folder in folders]
 
     def is_empty(self, name: str) -> bool:
-        return not _pids(f"{self._folders['pids']}/{name}")
+        return not pids(f"{self._folders['pids']}/{name}")
 
     def kill(self, name: str) -> None:
-        for pid in _pids(f"{self._folders['pids']}/{name}"):
-            _sigkill(pid)
+        for pid in pids(f"{self._folders['pids']}/{name}"):
+            sigkill(pid)
 
     def bound(self, memory_bytes: int, processes: int) -> None:
         memory = self._folders["memory"]
-        if _read(f"{memory}/memory.use_hierarchy").strip() == "0":  # before Linux 5.11
-            _write(f"{memory}/memory.use_hierarchy", 1)
-        _write(f"{memory}/memory.limit_in_bytes", memory_bytes)
+        if read(f"{memory}/memory.use_hierarchy").strip() == "0":  # before Linux 5.11
+            write(f"{memory}/memory.use_hierarchy", 1)
+        write(f"{memory}/memory.limit_in_bytes", memory_bytes)
         if os.path.exists(f"{memory}/memory.memsw.limit_in_bytes"):
-            _write(f"{memory}/memory.memsw.limit_in_bytes", memory_bytes)
-        _write(f"{self._folders['pids']}/pids.max", processes)
+            write(f"{memory}/memory.memsw.limit_in_bytes", memory_bytes)
+        if os.path.exists(f"{memory}/memory.kmem.tcp.limit_in_bytes"):
+            write(f"{memory}/memory.kmem.tcp.limit_in_bytes", min(memory_bytes, _all_sockets_bytes()))
+        write(f"{self._folders['pids']}/pids.max", processes)
 
     def give_way(self, name: str) -> None:
-        _write(f"{self._folders['cpu']}/{name}/cpu.shares", 1024 // _YOUNG_TO_OLD)
+        write(f"{self._folders['cpu']}/{name}/cpu.shares", 1024 // _YOUNG_TO_OLD)
+
+    def come_first(self, name: str) -> None:
+        write(f"{self._folders['cpu']}/{name}/cpu.shares", 1024)
 
     def spent(self, name: str) -> Spent:
         memory = f"{self._folders['memory']}/{name}"
+        # The peak comes last: if there is one, the group was still there when the others were read.
+        oom_killed = value(f"{memory}/memory.oom_control", "oom_kill") > 0
         nanoseconds = 0
         if "cpuacct" in self._folders:
-            nanoseconds = int(_read(f"{self._folders['cpuacct']}/{name}/cpuacct.usage") or 0)
-        return Spent(
-            cpu_ms=nanoseconds / 1e6,
-            peak_memory_bytes=int(_read(f"{memory}/memory.max_usage_in_bytes") or 0),
-            oom_killed=_value(f"{memory}/memory.oom_control", "oom_kill") > 0,
-        )
+            nanoseconds = int(read(f"{self._folders['cpuacct']}/{name}/cpuacct.usage") or 0)
+        peak = int(read(f"{memory}/memory.max_usage_in_bytes") or 0)
+        return Spent(nanoseconds / 1e6, peak, oom_killed)
 
     def remove(self, name: str) -> bool:
-        return all([_rmdir(f"{folder}/{name}") for folder in self._distinct])
+        return all([rmdir(f"{folder}/{name}") for folder in self._distinct])
 
 
 class V2:
@@ -226,10 +251,10 @@ class V2:
         try:
             if not _hands_down(parent):
                 _step_aside(parent)
-                _write(f"{parent}/cgroup.subtree_control", " ".join(f"+{name}" for name in NEEDED))
+                write(f"{parent}/cgroup.subtree_control", " ".join(f"+{name}" for name in NEEDED))
             base = f"{parent}/{tag}"
-            _mkdir(base)
-            _write(f"{base}/cgroup.subtree_control", " ".join(f"+{name}" for name in NEEDED))
+            mkdir(base)
+            write(f"{base}/cgroup.subtree_control", " ".join(f"+{name}" for name in NEEDED))
         except OSError as error:
             raise Unusable(f"this server may not divide its cgroup: {error.strerror}") from error
         return cls(base)
@@ -237,57 +262,61 @@ class V2:
     def bases(self) -> list[str]:
         return [self._base]
 
+    def folders(self) -> dict[str, str]:
+        return {"": self._base}
+
     def hold(self) -> None:
         self._base = _held(self._base)
 
     def make(self, name: str, limits: Limits) -> None:
         group = f"{self._base}/{name}"
-        _mkdir(group)
-        _write(f"{group}/memory.max", limits.memory_bytes)
+        mkdir(group)
+        write(f"{group}/memory.max", limits.memory_bytes)
         if os.path.exists(f"{group}/memory.swap.max"):
-            _write(f"{group}/memory.swap.max", 0)
-        _write(f"{group}/pids.max", limits.processes)
-        _write(f"{group}/cpu.max", f"{_quota_us(limits.cpus)} {_PERIOD_US}")
+            write(f"{group}/memory.swap.max", 0)
+        write(f"{group}/pids.max", limits.processes)
+        write(f"{group}/cpu.max", f"{_quota_us(limits.cpus)} {_PERIOD_US}")
 
     def doors(self, name: str) -> list[int]:
         """Return the group itself, for clone3(CLONE_INTO_CGROUP)."""
         return [os.open(f"{self._base}/{name}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
 
     def is_empty(self, name: str) -> bool:
-        return not _pids(f"{self._base}/{name}")
+        return not pids(f"{self._base}/{name}")
 
     def kill(self, name: str) -> None:
         try:
-            _write(f"{self._base}/{name}/cgroup.kill", 1)
+            write(f"{self._base}/{name}/cgroup.kill", 1)
         except OSError:  # before Linux 5.14
-            for pid in _pids(f"{self._base}/{name}"):
-                _sigkill(pid)
+            for pid in pids(f"{self._base}/{name}"):
+                sigkill(pid)
 
     def bound(self, memory_bytes: int, processes: int) -> None:
-        _write(f"{self._base}/memory.max", memory_bytes)
+        write(f"{self._base}/memory.max", memory_bytes)
         if os.path.exists(f"{self._base}/memory.swap.max"):
-            _write(f"{self._base}/memory.swap.max", 0)
-        _write(f"{self._base}/pids.max", processes)
+            write(f"{self._base}/memory.swap.max", 0)
+        write(f"{self._base}/pids.max", processes)
 
     def give_way(self, name: str) -> None:
-        _write(f"{self._base}/{name}/cpu.weight", 100 // _YOUNG_TO_OLD)
+        write(f"{self._base}/{name}/cpu.weight", 100 // _YOUNG_TO_OLD)
+
+    def come_first(self, name: str) -> None:
+        write(f"{self._base}/{name}/cpu.weight", 100)
 
     def spent(self, name: str) -> Spent:
         group = f"{self._base}/{name}"
-        return Spent(
-            cpu_ms=_value(f"{group}/cpu.stat", "usage_usec") / 1e3,
-            peak_memory_bytes=int(_read(f"{group}/memory.peak") or 0),
-            oom_killed=_value(f"{group}/memory.events", "oom_kill") > 0,
-        )
+        oom_killed = value(f"{group}/memory.events", "oom_kill") > 0
+        cpu_ms = value(f"{group}/cpu.stat", "usage_usec") / 1e3
+        return Spent(cpu_ms, int(read(f"{group}/memory.peak") or 0), oom_killed)  # the peak last, as in V1
 
     def remove(self, name: str) -> bool:
-        return _rmdir(f"{self._base}/{name}")
+        return rmdir(f"{self._base}/{name}")
 
 
 def _mounts() -> dict[str, str]:
     """Return where each v1 controller is mounted, and v2 under the empty name."""
     found: dict[str, str] = {}
-    for line in _read("/proc/self/mountinfo").splitlines():
+    for line in read("/proc/self/mountinfo").splitlines():
         before, _, behind = line.partition(" - ")
         kind, _, options = behind.split(" ", 2)
         where = before.split(" ")[4]
@@ -302,7 +331,7 @@ def _mounts() -> dict[str, str]:
 def _own_groups() -> dict[str, str]:
     """Return the group of this process in each v1 hierarchy, and in v2 under the empty name."""
     own: dict[str, str] = {}
-    for line in _read("/proc/self/cgroup").splitlines():
+    for line in read("/proc/self/cgroup").splitlines():
         _, names, path = line.split(":", 2)
         for name in names.split(","):
             own[name] = path
@@ -317,75 +346,22 @@ def _held(folder: str) -> str:
 
 
 def _hands_down(group: str) -> bool:
-    return set(NEEDED) <= set(_read(f"{group}/cgroup.subtree_control").split())
+    return set(NEEDED) <= set(read(f"{group}/cgroup.subtree_control").split())
 
 
 def _step_aside(parent: str) -> None:
     """Move everybody in `parent` into a leaf of it; only where the group is ours to divide."""
     if os.path.exists(f"{parent}/cgroup.type"):  # the topmost group has no type and needs none of this
-        _mkdir(f"{parent}/{_LEAF}")
-        for pid in _pids(parent):
+        mkdir(f"{parent}/{_LEAF}")
+        for pid in pids(parent):
             with contextlib.suppress(ProcessLookupError):  # it has ended since
-                _write(f"{parent}/{_LEAF}/cgroup.procs", pid)
+                write(f"{parent}/{_LEAF}/cgroup.procs", pid)
 
 
 def _quota_us(cpus: float) -> int:
     return max(_SMALLEST_QUOTA_US, round(cpus * _PERIOD_US))
 
 
-def _value(path: str, key: str) -> int:
-    for line in _read(path).splitlines():
-        name, _, value = line.partition(" ")
-        if name == key:
-            return int(value)
-    return 0
-
-
-def _pids(group: str) -> list[int]:
-    return [int(pid) for pid in _read(f"{group}/cgroup.procs").split()]
-
-
-def _read(path: str) -> str:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        pieces = []
-        while piece := os.read(descriptor, _READ_BYTES):
-            pieces.append(piece)
-        return b"".join(pieces).decode()
-    except OSError:
-        return ""
-    finally:
-        os.close(descriptor)
-
-
-def _write(path: str, value: int | str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(descriptor, str(value).encode())
-    finally:
-        os.close(descriptor)
-
-
-def _mkdir(path: str) -> None:
-    try:
-        os.mkdir(path)
-    except FileExistsError:
-        pass
-    except OSError as error:
-        raise Unusable(f"this server may not make cgroups: {error.strerror}") from error
-
-
-def _rmdir(path: str) -> bool:
-    try:
-        os.rmdir(path)
-    except OSError as error:
-        return error.errno == errno.ENOENT
-    return True
-
-
-def _sigkill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+def _all_sockets_bytes() -> int:
+    """Return what the sockets of all cells may hold: half of what the kernel does not mind."""
+    return max(_SOCKET_BYTES, int((read(_PURSE).split() or ["0"])[0]) * resource.getpagesize() // 2)

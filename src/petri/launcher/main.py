@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-from petri.launcher import cgroups, protocol, view
+from petri.launcher import cgroups, keeper, protocol, view
 from petri.launcher.cells import Cells
 
 _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
@@ -36,11 +36,19 @@ def main() -> None:
     if first is None:
         return
     settings, _ = first
-    _await_predecessor(settings["memory"] + ".lock")
-    cells, hierarchy, hello = _prepare(settings)
+    lock = _await_predecessor(settings["memory"] + ".lock")
+    keeper.leave_behind(channel.fileno(), _LAST_WORDS_S)
+    _take_up(lock)
+    try:
+        cells, hierarchy, hello = _prepare(settings)
+    except OSError as error:  # what went wrong, and not where: `/health` tells it to anybody
+        protocol.send(channel, {"says": "unable", "why": error.strerror or "no reason was given"})
+        return
     try:
         protocol.send(channel, hello)
         _serve(channel, wake, cells)
+    except ConnectionError:
+        pass  # the server went while we spoke to it, or it to us
     finally:
         _end(cells)
         for base in hierarchy.bases() if hierarchy else ():
@@ -48,10 +56,6 @@ def main() -> None:
 
 
 def _prepare_process() -> int:
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_NAME, _NAME.encode(), 0, 0, 0)
-    # Orphans of a bubblewrap that died early come to us, so that we can see them die.
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     _keep_low_numbers_free()
     reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
@@ -59,8 +63,11 @@ def _prepare_process() -> int:
     # Handlers that do nothing, and not SIG_IGN: a program that is started inherits what is ignored.
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
-        signal.signal(number, signal.SIG_DFL)
+    # Python ignores two more, and whoever started the server may have ignored others. Cells have all of them
+    # back but SIGXFSZ, so that whoever writes too large a file is told so and not killed.
+    for number in signal.valid_signals() - {signal.SIGXFSZ}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.umask(0o077)
     os.chdir("/")
@@ -74,13 +81,25 @@ def _keep_low_numbers_free() -> None:
         pass
 
 
-def _await_predecessor(path: str) -> None:
-    """Wait until the launcher of an earlier life has ended its cells; the lock is ours until we end too."""
+def _await_predecessor(path: str) -> int:
+    """Wait until the launcher of an earlier life has ended its cells; the lock is ours until we end too.
+
+    It is held with the keeper: a successor waits for that one as well.
+    """
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if not _locked(lock, _LAST_WORDS_S):
         _end_stuck(int(os.pread(lock, _PID_WIDTH, 0) or 0))
         if not _locked(lock, _STUCK_S):
             sys.exit(f"{_NAME}: another one holds {path} and cannot be ended; it may still have cells")
+    return lock
+
+
+def _take_up(lock: int) -> None:
+    """Be the launcher, by name and in the lock."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_NAME, _NAME.encode(), 0, 0, 0)
+    # Orphans of a bubblewrap that died early come to us, so that we can see them die.
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     os.pwrite(lock, str(os.getpid()).ljust(_PID_WIDTH).encode(), 0)
 
 
@@ -108,18 +127,26 @@ def _end_stuck(pid: int) -> None:
 
 def _prepare(settings: dict[str, Any]) -> tuple[Cells, cgroups.Hierarchy | None, dict[str, Any]]:
     _sweep(settings["memory"])
-    hierarchy, missing = None, None
+    hierarchy, missing, groups = None, None, None
     try:
         hierarchy = cgroups.find(settings["tag"])
+        groups = hierarchy.folders()
         _remember(settings["memory"], hierarchy.bases())
         hierarchy.bound(**settings["total"])
         hierarchy.hold()
     except (cgroups.Unusable, OSError) as error:
-        hierarchy, missing = None, str(error)
+        hierarchy, missing, groups = None, str(error), None
     place = view.arrange(settings["folders"]) if settings["private_view"] else None
+    devices = view.make_devices(place) if place else None
     gate = f"{place}/rootfs/gate" if place else f"{settings['folders']['rootfs']}/gate"
-    version = hierarchy.version if hierarchy else None
-    hello = {"says": "ready", "cgroups": version, "missing": missing, "view": place}
+    hello = {
+        "says": "ready",
+        "cgroups": hierarchy.version if hierarchy else None,
+        "groups": groups,
+        "missing": missing,
+        "view": place,
+        "devices": devices,
+    }
     return Cells(gate, hierarchy), hierarchy, hello
 
 
@@ -143,8 +170,6 @@ def _obey(channel: socket.socket, cells: Cells) -> bool:
     """Carry out one order; False when the server is gone."""
     try:
         received = protocol.receive(channel)
-    except ConnectionError:
-        return False
     except protocol.Torn as torn:
         protocol.send(channel, {"says": "failed", "id": torn.message.get("id"), "why": str(torn)})
         return True
@@ -152,20 +177,27 @@ def _obey(channel: socket.socket, cells: Cells) -> bool:
         return False
     order, descriptors = received
     try:
-        if order["do"] == "kill":
-            cells.kill(order["id"])
-        elif order["do"] == "age":
-            cells.age(order["id"])
-        elif order["do"] == "ask":
-            protocol.send(channel, {"says": "alive", "id": None})
-        else:
-            cells.spawn(order, descriptors)
+        if said := _carry_out(order, descriptors, cells):
+            protocol.send(channel, said)
     except OSError as error:
         protocol.send(channel, {"says": "failed", "id": order["id"], "why": str(error)})
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
     return True
+
+
+def _carry_out(order: dict[str, Any], descriptors: tuple[int, ...], cells: Cells) -> dict[str, Any] | None:
+    """Do what an order says; return what is to be answered at once, if anything is."""
+    if order["do"] == "ask":
+        return {"says": "alive", "id": None}
+    if order["do"] == "kill":
+        cells.kill(order["id"])
+    elif order["do"] == "age":
+        cells.age(order["id"])
+    else:
+        cells.spawn(order, descriptors)
+    return None
 
 
 def _end(cells: Cells) -> None:

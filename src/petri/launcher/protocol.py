@@ -2,11 +2,12 @@
 
 A message larger than one packet travels in a memfd, so that a long command line is no special case.
 
-    server → launcher   {"do": "spawn", "id", "argv", "targets", "uid", "limits", "rlimits"} + descriptors
+    server → launcher   {"do": "spawn", "id", "argv", "targets", "uid", "limits", "rlimits", "waits"}, files
                         {"do": "kill", "id"}
                         {"do": "age", "id"}
                         {"do": "ask"}
-    launcher → server   {"says": "ready", "cgroups", "missing", "view"}
+    launcher → server   {"says": "ready", "cgroups", "groups", "missing", "view", "devices"}
+                        {"says": "unable", "why"}
                         {"says": "ended", "id", "status", "cpu_ms", "peak_memory_bytes", "oom_killed"}
                         {"says": "failed", "id", "why"}
                         {"says": "alive"}
@@ -21,6 +22,7 @@ from typing import Any
 _PACKET_BYTES = 4_096
 """Small, so that hundreds of orders fit into the socket; a longer one travels in a memfd."""
 _MOST_DESCRIPTORS = 16
+_AS_JSON = json.JSONEncoder(separators=(",", ":")).encode
 _FRAME = b"\0"
 """A packet that begins with this byte says that the message is in the first descriptor; behind it, its id."""
 
@@ -38,7 +40,7 @@ def send(
     channel: socket.socket, message: dict[str, Any], descriptors: tuple[int, ...] = (), flags: int = 0
 ) -> None:
     """Send one message with the descriptors it speaks of; the sender keeps its own copies."""
-    packet = json.dumps(message, separators=(",", ":")).encode()
+    packet = _AS_JSON(message).encode()
     if len(packet) < _PACKET_BYTES:
         _send_packet(channel, packet, descriptors, flags)
         return

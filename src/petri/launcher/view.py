@@ -8,15 +8,33 @@ the folders that cells need side by side on a small tmpfs that everybody may pas
 import ctypes
 import os
 import re
+import stat
 import sys
 
 _CLONE_NEWNS = 0x0002_0000
 _MNT_DETACH = 2
-_MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_SLAVE = 2, 4, 4096, 16384, 1 << 19
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT = 1, 2, 4, 8, 32
+_MS_BIND, _MS_REC, _MS_SLAVE = 4096, 16384, 1 << 19
 _PLACES = ("/mnt", "/media", "/srv", "/opt")
 """Folders every Linux has and no cell needs; one of them disappears behind the view, for us alone."""
 _NEEDED = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/nix")
 """Where programs and their libraries lie, with whatever is mounted there."""
+
+
+_DEVICES = {
+    "null": (1, 3),
+    "zero": (1, 5),
+    "full": (1, 7),
+    "random": (1, 8),
+    "urandom": (1, 9),
+    "tty": (5, 0),
+}
+_LINKS = {
+    **{"ptmx": "pts/ptmx", "fd": "/proc/self/fd"},
+    **{"stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"},
+}
+_MOUNT_POINTS = ("pts", "shm")
+"""What every cell has of its own in there: terminals, and shared memory."""
 
 
 def arrange(folders: dict[str, str]) -> str:
@@ -34,6 +52,31 @@ def arrange(folders: dict[str, str]) -> str:
         os.close(descriptor)
     _forget_the_rest(libc, place)
     return place
+
+
+def make_devices(place: str) -> str | None:
+    """Make a `/dev` for all cells and return where it lies; None if this root may make no devices.
+
+    Bound whole, it costs a cell less than bubblewrap's `--dev`, which binds each device by itself.
+    """
+    folder = f"{place}/dev"
+    libc = ctypes.CDLL(None, use_errno=True)
+    os.mkdir(folder, 0o755)
+    _mount(libc, "petri", folder, "tmpfs", _MS_NOSUID | _MS_NOEXEC, "mode=0755,size=64k")
+    try:
+        for name, numbers in _DEVICES.items():
+            os.mknod(f"{folder}/{name}", stat.S_IFCHR, os.makedev(*numbers))
+            os.chmod(f"{folder}/{name}", 0o666)
+    except PermissionError:  # a container's root may lack it
+        libc.umount2(folder.encode(), _MNT_DETACH)
+        return None
+    for name, target in _LINKS.items():
+        os.symlink(target, f"{folder}/{name}")
+    for name in _MOUNT_POINTS:
+        os.mkdir(f"{folder}/{name}")
+        os.chmod(f"{folder}/{name}", 0o755)
+    _mount(libc, "petri", folder, None, _MS_REMOUNT | _MS_RDONLY | _MS_NOSUID | _MS_NOEXEC, None)
+    return folder
 
 
 def _forget_the_rest(libc: ctypes.CDLL, place: str) -> None:

@@ -6,8 +6,8 @@ Whatever is written is on the disk when the `await` returns. A caller who is can
 the answer, never half a transaction. Rows are never removed: deleting a sandbox is a state.
 
     tables.py, migrations/            what is kept, and how a file on disk comes to hold it
-    sandboxes.py, expiry.py, runs.py, events.py, tenants.py, keys.py
-                                      the questions and changes, by noun
+    sandboxes.py, becoming.py, agreements.py, snapshots.py, trees.py, expiry.py, runs.py, events.py,
+    tenants.py, keys.py               the questions and changes, by noun
     rows.py, pages.py, prepared.py    what those have in common
     writer.py, readers.py             the threads they happen in
     ballast.py                        space kept for the day the disk is full
@@ -15,35 +15,57 @@ the answer, never half a transaction. Rows are never removed: deleting a sandbox
 """
 
 import asyncio
+import itertools
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from petri.ledger import events, expiry, keys, migrations, runs, sandboxes, sqlite, tenants
+from petri.ledger import (
+    agreements,
+    becoming,
+    events,
+    expiry,
+    keys,
+    migrations,
+    runs,
+    sandboxes,
+    snapshots,
+    sqlite,
+    tenants,
+    trees,
+)
+from petri.ledger.becoming import Back, Rewind, Side
+from petri.ledger.counting import Counts, counts
 from petri.ledger.events import Deed, Happening, HistoryRow
 from petri.ledger.keys import KeyQuery
 from petri.ledger.pages import Page
 from petri.ledger.readers import Readers
 from petri.ledger.runs import NO_ENDING, Ending
 from petri.ledger.sandboxes import SandboxQuery
+from petri.ledger.trees import NamedTrees
 from petri.ledger.writer import Writer
-from petri.model import Event, Key, Run, RunEvent, RunState, Sandbox, State, Tenant
+from petri.model import Addition, Event, Key, Run, RunEvent, Sandbox, Snapshot, Tenant, last_words
 
-__all__ = ["Counts", "Deed", "Ending", "HistoryRow", "KeyQuery", "Ledger", "Page", "SandboxQuery"]
+__all__ = [
+    "Back",
+    "Counts",
+    "Deed",
+    "Ending",
+    "HistoryRow",
+    "KeyQuery",
+    "Ledger",
+    "NamedTrees",
+    "Page",
+    "Rewind",
+    "SandboxQuery",
+    "Side",
+]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """How many there are in each state, those with none included."""
-
-    sandboxes: Mapping[State, int]
-    runs: Mapping[RunState, int]
 
 
 class Ledger:
@@ -52,6 +74,7 @@ class Ledger:
     def __init__(self, writer: Writer, readers: Readers | Writer) -> None:
         self._writer = writer
         self._readers = readers
+        self._numbers: Iterator[int] | None = None  # of sandboxes to come; known once somebody has asked
 
     @classmethod
     def open(cls, url: str) -> "Ledger":
@@ -92,13 +115,21 @@ class Ledger:
 
     # ---------------------------------------------------------------------------------------- sandboxes
 
-    async def add_sandbox(self, sandbox: Sandbox, *, most: int = 0) -> Sandbox:
+    async def add_sandbox(self, sandbox: Sandbox, *, most: int = 0, is_made: bool = False) -> Sandbox:
         """Write down a new sandbox; return it with its number, which no other ever had or will have.
 
-        `Conflict` if a live sandbox of the tenant has its name, `OverQuota` if it has `most` live ones
-        already (0: any number will do): counting and writing are one transaction.
+        One that `is_made` has `next_number` already, and is ready. `Conflict` if a live sandbox of the tenant
+        has its name, `OverQuota` if it has `most` live ones (0: any number will do).
         """
-        return await self._writer.do(lambda connection: sandboxes.add(connection, sandbox, most))
+        add = sandboxes.add_made if is_made else sandboxes.add
+        return await self._writer.do(lambda connection: add(connection, sandbox, most))
+
+    async def next_number(self) -> int:
+        """Return the number of the next sandbox. One that is then not made takes it along, for this life."""
+        last = 0 if self._numbers else await self._readers.glance(sandboxes.last_number)
+        if self._numbers is None:
+            self._numbers = itertools.count(last + 1)
+        return next(self._numbers)
 
     async def sandbox(self, sandbox_id: str, tenant: str) -> Sandbox:
         """Return a sandbox in whatever state; `NotFound` if it is not this tenant's."""
@@ -132,6 +163,12 @@ class Ledger:
         at = time.time()
         return await self._writer.do(lambda connection: sandboxes.amend(connection, sandbox.id, changes, at))
 
+    async def set_added(self, run: Run, added: Sequence[Addition]) -> None:
+        """Write down all packages that the runs of a sandbox asked for, the last of them by `run`."""
+        detail = {"packages": [each.text for each in last_words(added)], "environment": run.environment}
+        happening = Happening(run.sandbox_id, time.time(), "packages.added", detail, run.id)
+        await self._writer.do(lambda c: sandboxes.set_added(c, added, run.environment, happening))
+
     async def touch(self, sandbox_id: str, at: float) -> None:
         """Note that a sandbox was in use at `at`. One that has ended stays as it is."""
         await self._writer.do(lambda connection: expiry.touch(connection, sandbox_id, at))
@@ -140,10 +177,6 @@ class Ledger:
         """Return the live sandboxes whose time is up at `at`, longest overdue first."""
         return await self._readers.do(lambda connection: expiry.expired(connection, at))
 
-    async def next_expiry(self) -> float | None:
-        """Return when the next sandbox ends by itself, or None if none will."""
-        return await self._readers.do(expiry.next_expiry)
-
     async def unfinished(self) -> list[Sandbox]:
         """Return the sandboxes whose state names work to be finished. Called by the reaper."""
         return await self._readers.do(sandboxes.unfinished)
@@ -151,6 +184,99 @@ class Ledger:
     async def used_up(self) -> list[Sandbox]:
         """Return the ephemeral sandboxes that are still there though they had their run."""
         return await self._readers.do(sandboxes.used_up)
+
+    # --------------------------------------------------------------------------------------- their files
+
+    async def set_tree(self, sandbox_id: str, tree: str) -> None:
+        """Write down the tree that a sandbox's files are, if that is news."""
+        await self._writer.do(lambda connection: sandboxes.set_tree(connection, sandbox_id, tree))
+
+    async def begin_becoming(
+        self,
+        sandbox_id: str,
+        tree: str,
+        kind: str,
+        detail: Mapping[str, Any] = _NOTHING,
+        back: Back | None = None,
+        *,
+        agreed: str | None = None,
+    ) -> None:
+        """Write down that the files of a sandbox are to be `tree`, before one of them is touched.
+
+        `kind` and `detail` say why; `agreed` is what it agrees on with a client. `Conflict` if not ready.
+        """
+        happening = Happening(sandbox_id, time.time(), kind, {**detail, "tree": tree})
+        await self._writer.do(lambda connection: becoming.begin(connection, tree, happening, back, agreed))
+
+    async def end_becoming(self, sandbox_id: str, tree: str) -> None:
+        """Write down that the files of a sandbox are now `tree`, as they were to be."""
+        happening = Happening(sandbox_id, time.time(), "files.settled", {"tree": tree})
+        await self._writer.do(lambda connection: becoming.end(connection, tree, happening), must=True)
+
+    async def give_up_becoming(self, sandbox_id: str, tree: str, now: str | None, why: str) -> None:
+        """Write down that the files of a sandbox will not be `tree` after all; they are `now`, as before."""
+        happening = Happening(sandbox_id, time.time(), "files.unchanged", {"tree": now, "why": why})
+        await self._writer.do(lambda connection: becoming.give_up(connection, tree, happening), must=True)
+
+    async def unsettled(self) -> list[Sandbox]:
+        """Return the ready sandboxes whose files are not yet what they are to be."""
+        return await self._readers.do(becoming.unsettled)
+
+    async def agree(
+        self, sandbox_id: str, tree: str, at: float, *, kind: str = "", detail: Mapping[str, Any] = _NOTHING
+    ) -> None:
+        """Write down the tree that a client and a sandbox agree on, and what happened, if `kind` says so.
+
+        The tree stays known for 30 days, the last 16 of a sandbox at most.
+        """
+        happening = Happening(sandbox_id, at, kind, detail)
+
+        def write(connection: Connection) -> None:
+            agreements.add(connection, sandbox_id, tree, at)
+            if kind:
+                sandboxes.note(connection, happening)
+
+        await self._writer.do(write, must=bool(kind))
+
+    async def last_to_undo(self, sandbox: Sandbox) -> Run | None:
+        """Return the last run of a sandbox that changed files or added packages and is not undone, if any."""
+        return await self._readers.do(lambda connection: becoming.last_to_undo(connection, sandbox))
+
+    async def has_been(self, sandbox: Sandbox, tree: str) -> bool:
+        """Say whether a sandbox's files were this tree at some time that is on record."""
+        return await self._readers.do(lambda connection: becoming.has_been(connection, sandbox, tree))
+
+    async def named_trees(self, tenant: str, last_runs: int) -> NamedTrees:
+        """Return which of a tenant's trees must stay, and those of the last runs of each live sandbox."""
+        at = time.time()
+        return await self._readers.do(lambda connection: trees.named_trees(connection, tenant, last_runs, at))
+
+    async def every_tenant(self) -> list[str]:
+        """Return the name of everybody who ever had a sandbox."""
+        return await self._readers.do(trees.every_tenant)
+
+    # ---------------------------------------------------------------------------------------- snapshots
+
+    async def add_snapshot(self, snapshot: Snapshot) -> Snapshot:
+        """Write down a new snapshot; `Conflict` if its tenant has one of that name."""
+        return await self._writer.do(lambda connection: snapshots.add(connection, snapshot))
+
+    async def snapshot(self, id_or_name: str, tenant: str) -> Snapshot:
+        """Return a snapshot by its id or its name; `NotFound` if it is not this tenant's, or deleted."""
+        return await self._readers.glance(lambda connection: snapshots.find(connection, id_or_name, tenant))
+
+    async def snapshots(
+        self, tenant: str, sandbox_id: str | None, *, limit: int, cursor: str | None
+    ) -> Page[Snapshot]:
+        """Return a tenant's snapshots, of one sandbox or of all, newest first."""
+        return await self._readers.do(
+            lambda connection: snapshots.page(connection, tenant, sandbox_id, limit, cursor)
+        )
+
+    async def delete_snapshot(self, snapshot: Snapshot) -> None:
+        """Write down that a snapshot is wanted no more."""
+        at = time.time()
+        await self._writer.do(lambda connection: snapshots.delete(connection, snapshot, at), must=True)
 
     # --------------------------------------------------------------------------------------------- runs
 
@@ -168,13 +294,33 @@ class Ledger:
             lambda connection: runs.advance(connection, run, event, at, ending), must=must
         )
 
+    async def foresee(self, run: Run) -> None:
+        """Write down again that files will be as before `run`, if its changes may be thrown away."""
+        await self._writer.do(lambda connection: runs.begin_trial(connection, run))
+
     async def run(self, run_id: str, tenant: str) -> Run:
         """Return a run in whatever state; `NotFound` if it is not this tenant's."""
         return await self._readers.glance(lambda connection: runs.find(connection, run_id, tenant))
 
+    async def output(self, run_id: str) -> bytes | None:
+        """Return what a run wrote, as `Ending.output` had it; None if that is kept elsewhere."""
+        return await self._readers.glance(lambda connection: runs.output(connection, run_id))
+
     async def runs(self, sandbox_id: str, *, limit: int, cursor: str | None) -> Page[Run]:
         """Return a sandbox's runs, newest first."""
         return await self._readers.do(lambda connection: runs.page(connection, sandbox_id, limit, cursor))
+
+    async def runs_by_id(self, run_ids: Sequence[str]) -> list[Run]:
+        """Return those runs, in no order. Only for ids that the ledger itself gave."""
+        return await self._readers.do(lambda connection: runs.many(connection, run_ids))
+
+    async def last_equipped_run(self, sandbox_id: str) -> Run | None:
+        """Return the last run of a sandbox for which packages were wanted."""
+        return await self._readers.do(lambda connection: runs.last_equipped(connection, sandbox_id))
+
+    async def environments(self) -> set[str]:
+        """Return the address of every environment that a run had. Takes as long as there are runs."""
+        return await self._readers.do(runs.environments)
 
     async def unfinished_runs(self) -> list[Run]:
         """Return the runs that are queued or running, oldest first."""
@@ -195,9 +341,13 @@ class Ledger:
         """Return the history of a sandbox and its runs, oldest first."""
         return await self._readers.do(lambda connection: events.page(connection, sandbox_id, limit, cursor))
 
+    async def file_history(self, sandbox_id: str, limit: int) -> list[HistoryRow]:
+        """Return what happened to a sandbox's files, or may have: the latest first, `limit` at most."""
+        return await self._readers.do(lambda connection: events.latest(connection, sandbox_id, limit))
+
     async def counts(self, tenant: str | None = None) -> Counts:
         """Return how many sandboxes and runs are in each state: a tenant's, or everybody's."""
-        return await self._readers.do(lambda c: Counts(sandboxes.count(c, tenant), runs.count(c, tenant)))
+        return await self._readers.do(lambda connection: counts(connection, tenant))
 
     # ----------------------------------------------------------------------------------- tenants and keys
 
@@ -225,8 +375,8 @@ class Ledger:
         """Return how many live sandboxes each tenant has that has any."""
         return await self._readers.do(sandboxes.live_by_tenant)
 
-    async def live(self, tenant: str) -> Mapping[str, float]:
-        """Return the ids of a tenant's live sandboxes, and when each was last in use."""
+    async def live(self, tenant: str | None = None) -> Mapping[str, float]:
+        """Return the ids of live sandboxes, a tenant's or everybody's, and when each was last in use."""
         return await self._readers.do(lambda connection: sandboxes.live(connection, tenant))
 
     async def add_key(self, key: Key, deed: Deed) -> Key:

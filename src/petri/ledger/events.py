@@ -47,6 +47,7 @@ class Happening:
 
 
 _ADD = Prepared(insert(events))
+_BEFORE_A_RUN = ("run.queue", "run.start")
 _NAME = "events"
 """What cursors call a history."""
 
@@ -61,6 +62,14 @@ def page(connection: Connection, sandbox_id: str, limit: int, cursor: str | None
     """Return the history of a sandbox and of its runs, oldest first."""
     theirs = select(events).where(events.c.sandbox_id == rows.text(sandbox_id))
     return fetch(connection, theirs, limit, cursor)
+
+
+def latest(connection: Connection, sandbox_id: str, limit: int) -> list[HistoryRow]:
+    """Return what happened to a sandbox's files, or may have: the latest first, `limit` at most."""
+    theirs = select(events).where(events.c.sandbox_id == rows.text(sandbox_id))
+    wanted = theirs.where(events.c.kind.not_in(_BEFORE_A_RUN)).order_by(events.c.number.desc()).limit(limit)
+    found = [_to_history(row, 0) for row in connection.execute(wanted).mappings()]
+    return [row for row in found if row.run_id is not None or "tree" in row.detail]
 
 
 def fetch(connection: Connection, wanted: Select[Any], limit: int, cursor: str | None) -> Page[HistoryRow]:

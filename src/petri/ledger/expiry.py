@@ -5,7 +5,7 @@ not every sandbox. Whoever changes one of those facts changes it too: `touch` he
 `add`, `amend` and `advance`.
 """
 
-from sqlalchemy import Connection, Double, bindparam, case, func, select, update
+from sqlalchemy import Connection, Double, bindparam, case, select, update
 
 from petri.ledger import rows
 from petri.ledger.prepared import Prepared
@@ -29,7 +29,6 @@ _TOUCH = Prepared(
     .values(last_active_at=_LAST_ACTIVE, expires_at=_EXPIRES_AT)
 )
 _EXPIRED = select(sandboxes).where(sandboxes.c.expires_at <= _AT).order_by(sandboxes.c.expires_at)
-_NEXT = select(func.min(sandboxes.c.expires_at)).where(sandboxes.c.expires_at.is_not(None))
 
 
 def expires_at(sandbox: Sandbox) -> float | None:
@@ -46,9 +45,3 @@ def touch(connection: Connection, sandbox_id: str, at: float) -> bool:
 def expired(connection: Connection, at: float) -> list[Sandbox]:
     """Return the live sandboxes whose time is up, longest overdue first."""
     return [rows.to_sandbox(row) for row in connection.execute(_EXPIRED, {"at": at}).mappings()]
-
-
-def next_expiry(connection: Connection) -> float | None:
-    """Return when the next sandbox ends by itself."""
-    soonest: float | None = connection.execute(_NEXT).scalar_one()
-    return soonest

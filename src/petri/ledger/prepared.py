@@ -95,8 +95,14 @@ def _compiled(compiled: Any, dialect: Dialect) -> "_Compiled":
         for name, parameter in compiled.binds.items()
         if (process := parameter.type.dialect_impl(dialect).bind_processor(dialect)) is not None
     }
-    order = itemgetter(*compiled.positiontup) if compiled.positiontup else None
-    return _Compiled(str(compiled), dict(compiled.params), processors, order)
+    return _Compiled(str(compiled), dict(compiled.params), processors, _order(compiled.positiontup))
+
+
+def _order(names: Sequence[str] | None) -> Callable[[Values], Any] | None:
+    if not names:
+        return None
+    # Of a single name `itemgetter` makes no tuple, which is what a driver takes.
+    return itemgetter(*names) if len(names) > 1 else lambda values: (values[names[0]],)
 
 
 @dataclass(frozen=True, slots=True)

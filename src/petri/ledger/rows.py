@@ -3,21 +3,27 @@
 Text is made storable here: a lone surrogate, which no database holds as UTF-8, becomes U+FFFD.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any, Protocol
 
 from petri.model import (
+    Addition,
     Asker,
     Changes,
     Kept,
     Key,
     Limits,
+    Missing,
     Outcome,
+    Packages,
+    Peer,
     Run,
     RunState,
     Sandbox,
     Scope,
+    SeenPeer,
+    Snapshot,
     State,
     Tenant,
     Usage,
@@ -54,6 +60,13 @@ def of_sandbox(sandbox: Sandbox) -> Values:
             "ended_at": sandbox.ended_at,
             "ended_because": sandbox.ended_because,
             "tree": sandbox.tree,
+            "becoming": sandbox.becoming,
+            "forked_from": sandbox.forked_from,
+            "from_snapshot": sandbox.from_snapshot,
+            "first_tree": sandbox.first_tree,
+            "peers": [asdict(peer) for peer in sandbox.peers],
+            "environment": sandbox.environment,
+            "added": of_added(sandbox.added),
             **_of_asker(sandbox.asker),
         }
     )
@@ -82,6 +95,13 @@ def to_sandbox(row: Row) -> Sandbox:
         ended_because=row["ended_because"],
         asker=_to_asker(row),
         tree=row["tree"],
+        becoming=row["becoming"],
+        forked_from=row["forked_from"],
+        from_snapshot=row["from_snapshot"],
+        first_tree=row["first_tree"],
+        peers=tuple(Peer(**peer) for peer in row["peers"] or ()),
+        environment=row["environment"],
+        added=_to_added(row["added"]),
     )
 
 
@@ -103,6 +123,8 @@ def of_run(run: Run) -> Values:
             "timeout_s": run.timeout_s,
             "limits": None if run.limits is None else of_limits(run.limits),
             "asked_at": run.asked_at,
+            "undone_at": run.undone_at,
+            "keep": run.keep,
             **_of_asker(run.asker),
             **of_progress(run),
         }
@@ -118,7 +140,11 @@ def of_progress(run: Run) -> Values:
         "failure": None if run.failure is None else text(run.failure),
         "tree_before": run.tree_before,
         "tree_after": run.tree_after,
+        "kept": run.kept,
+        "peers": [asdict(peer) for peer in run.peers],
         "changes": None if run.changes is None else storable(asdict(run.changes)),
+        "environment": run.environment,
+        "packages": None if run.packages is None else storable(asdict(run.packages)),
         **_of_outcome(run.outcome),
         **_of_kept("stdout", run.stdout),
         **_of_kept("stderr", run.stderr),
@@ -153,6 +179,42 @@ def to_run(row: Row) -> Run:
         tree_before=row["tree_before"],
         tree_after=row["tree_after"],
         changes=_to_changes(row["changes"]),
+        environment=row["environment"],
+        packages=_to_packages(row["packages"]),
+        undone_at=row["undone_at"],
+        keep=row["keep"] or "always",
+        kept=row["kept"],
+        peers=tuple(SeenPeer(**peer) for peer in row["peers"] or ()),
+    )
+
+
+def of_snapshot(snapshot: Snapshot) -> Values:
+    """Return the columns of `snapshot`."""
+    return storable(
+        {
+            "id": snapshot.id,
+            "tenant": snapshot.tenant,
+            "name": snapshot.name,
+            "tree": snapshot.tree,
+            "sandbox_id": snapshot.sandbox_id,
+            "created_at": snapshot.created_at,
+            "added": of_added(snapshot.added),
+            **_of_asker(snapshot.asker),
+        }
+    )
+
+
+def to_snapshot(row: Row) -> Snapshot:
+    """Return the snapshot that `row` holds."""
+    return Snapshot(
+        id=row["id"],
+        tenant=row["tenant"],
+        tree=row["tree"],
+        sandbox_id=row["sandbox_id"],
+        created_at=row["created_at"],
+        name=row["name"],
+        asker=_to_asker(row),
+        added=_to_added(row["added"]),
     )
 
 
@@ -214,13 +276,21 @@ def storable(values: Mapping[str, Any]) -> Values:
     return {text(name): _storable(value) for name, value in values.items()}
 
 
+_PLAIN = frozenset({int, float, bool, type(None)})
+
+
 def _storable(value: Any) -> Any:
+    kind = type(value)
+    if kind is str:
+        return value if value.isascii() else text(value)
+    if kind in _PLAIN:  # most are: asked before what takes longer to tell
+        return value
     if isinstance(value, str):
         return text(value)
-    if isinstance(value, Mapping):
-        return storable(value)
     if isinstance(value, list | tuple):
         return [_storable(one) for one in value]
+    if isinstance(value, Mapping):
+        return storable(value)
     return value
 
 
@@ -229,6 +299,33 @@ def _to_changes(kept: Mapping[str, Any] | None) -> Changes | None:
         return None
     paths = {kind: tuple(kept[kind]) for kind in ("added", "modified", "deleted")}
     return Changes(**paths, left_out=kept["left_out"])
+
+
+def _to_packages(kept: Mapping[str, Any] | None) -> Packages | None:
+    if kept is None:
+        return None
+    return Packages(
+        installed=tuple(kept["installed"]),
+        missing=tuple(Missing(**each) for each in kept["missing"]),
+        source=kept["source"],
+        why=kept["why"],
+        because={name: tuple(lines) for name, lines in kept["because"].items()},
+        repeated=kept.get("repeated", False),
+    )
+
+
+UNDONE = "undone"
+"""Marks what a run asked for that was gone back behind: it is not there, until somebody comes back."""
+
+
+def of_added(added: Sequence[Addition]) -> list[Values]:
+    """Return packages that were asked for as JSON."""
+    return [storable(asdict(each)) for each in added]
+
+
+def _to_added(kept: Sequence[Mapping[str, Any]] | None) -> tuple[Addition, ...]:
+    entries = ({**each} for each in kept or ())
+    return tuple(Addition(**each) for each in entries if not each.pop(UNDONE, False))
 
 
 def _of_asker(asker: Asker) -> Values:

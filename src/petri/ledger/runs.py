@@ -1,16 +1,17 @@
 """What the ledger knows of runs. Each function is one job inside somebody else's transaction."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sqlalchemy import Connection, bindparam, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, null, select, update
 from sqlalchemy.exc import IntegrityError
 
 from petri.errors import Conflict, NotFound
-from petri.ledger import events, expiry, pages, rows, sandboxes
+from petri.ledger import becoming, events, expiry, pages, rows, sandboxes
 from petri.ledger.events import Happening
 from petri.ledger.pages import Page
-from petri.ledger.prepared import Prepared
-from petri.ledger.tables import runs
+from petri.ledger.prepared import Prepared, PreparedRow
+from petri.ledger.tables import outputs, runs
 from petri.model import RUN_UNFINISHED, Changes, Kept, Outcome, Run, RunEvent, RunState, run_after
 
 
@@ -24,6 +25,10 @@ class Ending:
     failure: str | None = None
     tree: str | None = None
     changes: Changes | None = None
+    output: bytes | None = None
+    """What it wrote, if that is little enough to be kept here."""
+    kept: bool | None = None
+    """Whether what the run did to the files stays."""
 
 
 NO_ENDING = Ending()
@@ -34,6 +39,7 @@ _KIND = pages.Kind(runs.c.id, rows.to_run)
 
 _THEIRS = select(runs).where(runs.c.id == bindparam("id"), runs.c.tenant == bindparam("tenant"))
 """Somebody else's is not found the way one that never was is not found: the same steps, the same answer."""
+_OUTPUT = PreparedRow(select(outputs.c.content).where(outputs.c.run_id == bindparam("run_id")))
 _UNFINISHED = (
     select(runs)
     .where(runs.c.state.in_(sorted(state.value for state in RUN_UNFINISHED)))
@@ -56,6 +62,12 @@ def find(connection: Connection, run_id: str, tenant: str) -> Run:
     return rows.to_run(row)
 
 
+def many(connection: Connection, run_ids: Sequence[str]) -> list[Run]:
+    """Return those runs, in no order."""
+    wanted = select(runs).where(runs.c.id.in_(run_ids))
+    return [rows.to_run(row) for row in connection.execute(wanted).mappings()]
+
+
 def page(connection: Connection, sandbox_id: str, limit: int, cursor: str | None) -> Page[Run]:
     """Return a sandbox's runs, newest first."""
     here = runs.c.sandbox_id == rows.text(sandbox_id)
@@ -63,6 +75,26 @@ def page(connection: Connection, sandbox_id: str, limit: int, cursor: str | None
     if cursor is not None:
         wanted = wanted.where(runs.c.number < pages.read_cursor(connection, cursor, _KIND, here))
     return pages.fetch(connection, wanted, _KIND, limit)
+
+
+def output(connection: Connection, run_id: str) -> bytes | None:
+    """Return what a run wrote, if it is kept here."""
+    row = _OUTPUT.one(connection, {"run_id": rows.text(run_id)})
+    return None if row is None else row["content"]
+
+
+def last_equipped(connection: Connection, sandbox_id: str) -> Run | None:
+    """Return the last run of a sandbox for which packages were wanted, installed or not."""
+    here = runs.c.sandbox_id == rows.text(sandbox_id)
+    wanted = select(runs).where(here, runs.c.packages.is_not(null())).order_by(runs.c.number.desc()).limit(1)
+    row = connection.execute(wanted).mappings().one_or_none()
+    return None if row is None else rows.to_run(row)
+
+
+def environments(connection: Connection) -> set[str]:
+    """Return the address of every environment that a run had."""
+    had = select(runs.c.environment).where(runs.c.environment.is_not(null())).distinct()
+    return {address for joined in connection.scalars(had) for address in joined.split("+")}
 
 
 def unfinished(connection: Connection) -> list[Run]:
@@ -80,6 +112,7 @@ def count(connection: Connection, tenant: str | None) -> dict[RunState, int]:
 # --------------------------------------------------------------------------------------------- changing
 
 _ADD = Prepared(insert(runs))
+_ADD_OUTPUT = Prepared(insert(outputs))
 _ADVANCE = Prepared(
     update(runs).where(runs.c.id == bindparam("this_id"), runs.c.state == bindparam("this_state"))
 )
@@ -92,11 +125,14 @@ def add(connection: Connection, run: Run, *, start: bool) -> Run:
     if start:
         run = _moved(run, RunEvent.START, run.asked_at)
         happenings.append(_happening(run, RunEvent.START, run.asked_at))
+        begin_trial(connection, run)
     values = rows.of_run(run)
     try:
         _ADD.run(connection, values)
     except IntegrityError as error:
         raise Conflict(f"there is a run {run.id} already") from error
+    if start:
+        sandboxes.set_environment(connection, run.sandbox_id, run.environment)
     events.add(connection, happenings)
     return rows.to_run(values)
 
@@ -106,16 +142,24 @@ def advance(connection: Connection, run: Run, event: RunEvent, at: float, ending
 
     Compare-and-set on the state: `Conflict` if the run has moved on since it was read.
     """
-    moved = _ended(_moved(run, event, at), ending)
+    moved = _moved(run, event, at, ending)
     step = _step(run, moved)
     if _ADVANCE.run(connection, step) != 1:
         now = find(connection, run.id, run.tenant)
         raise Conflict(f"the run is {now.state} by now: {event} came too late")
+    if ending.output:
+        _ADD_OUTPUT.run(connection, {"run_id": run.id, "content": ending.output})
     expiry.touch(connection, run.sandbox_id, at)
-    if ending.tree is not None:
+    if event is RunEvent.START:
+        begin_trial(connection, run)
+    elif _is_over_with(moved):
+        becoming.clear(connection, run.sandbox_id)
+    if moved.kept is not False and ending.tree is not None:
         sandboxes.set_tree(connection, run.sandbox_id, ending.tree)
+    if event is RunEvent.START:
+        sandboxes.set_environment(connection, run.sandbox_id, run.environment)
     events.add(connection, [_happening(moved, event, at)])
-    return replace(moved, failure=step["failure"])
+    return moved
 
 
 def interrupt_unfinished(connection: Connection, at: float) -> int:
@@ -134,23 +178,36 @@ def _step(run: Run, moved: Run) -> rows.Values:
     return {**rows.of_progress(moved), "this_id": run.id, "this_state": run.state.value}
 
 
-def _moved(run: Run, event: RunEvent, at: float) -> Run:
+def _moved(run: Run, event: RunEvent, at: float, ending: Ending = NO_ENDING) -> Run:
     state = run_after(run.state, event)
     if state in RUN_UNFINISHED:
         return replace(run, state=state, started_at=at)
-    return replace(run, state=state, ended_at=at)
-
-
-def _ended(run: Run, ending: Ending) -> Run:
+    kept = None if run.keep == "always" else False
     return replace(
         run,
+        state=state,
+        ended_at=at,
         outcome=ending.outcome or run.outcome,
         stdout=ending.stdout or run.stdout,
         stderr=ending.stderr or run.stderr,
-        failure=run.failure if ending.failure is None else ending.failure,
+        failure=run.failure if ending.failure is None else rows.text(ending.failure),
         tree_after=ending.tree or run.tree_after,
         changes=ending.changes or run.changes,
+        kept=kept if ending.kept is None else ending.kept,
     )
+
+
+def begin_trial(connection: Connection, run: Run) -> None:
+    """Have it on record that the files will be as before the run, unless it ends as one that is kept."""
+    if run.keep != "always" and run.tree_before is not None:
+        becoming.foresee(connection, run.sandbox_id, run.tree_before)
+
+
+def _is_over_with(run: Run) -> bool:
+    """Say whether a run that might have been thrown away leaves nothing to go back from."""
+    if run.keep == "always" or run.tree_before is None:
+        return False
+    return bool(run.kept) or run.tree_after == run.tree_before
 
 
 def _happening(run: Run, kind: str, at: float) -> Happening:

@@ -1,10 +1,22 @@
 """What the ledger knows of sandboxes. Each function is one job inside somebody else's transaction."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, exists, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from petri.errors import Conflict, InvalidField, NotFound, OverQuota
@@ -13,9 +25,9 @@ from petri.ledger.events import Happening
 from petri.ledger.pages import Page
 from petri.ledger.prepared import Prepared, PreparedRow
 from petri.ledger.tables import IS_LIVE, LIVE, labels, runs, sandboxes
-from petri.model import ENDED_BECAUSE, UNFINISHED, Event, Sandbox, State, after
+from petri.model import ENDED_BECAUSE, UNFINISHED, Addition, Event, Sandbox, State, after
 
-AMENDABLE = frozenset({"name", "ttl_s", "idle_s", "limits", "metadata"})
+AMENDABLE = frozenset({"name", "ttl_s", "idle_s", "limits", "metadata", "peers"})
 
 _KIND = pages.Kind(sandboxes.c.id, rows.to_sandbox)
 
@@ -48,9 +60,7 @@ _UNFINISHED = (
 _COUNT = select(sandboxes.c.state, func.count()).group_by(sandboxes.c.state)
 _COUNT_THEIRS = _COUNT.where(sandboxes.c.tenant == bindparam("tenant"))
 _LIVE_BY_TENANT = select(sandboxes.c.tenant, func.count()).where(IS_LIVE).group_by(sandboxes.c.tenant)
-_LIVE_THEIRS = select(sandboxes.c.id, sandboxes.c.last_active_at).where(
-    sandboxes.c.tenant == bindparam("tenant"), IS_LIVE
-)
+_LIVE = select(sandboxes.c.id, sandboxes.c.last_active_at).where(IS_LIVE)
 
 
 def find(connection: Connection, sandbox_id: str, tenant: str) -> Sandbox:
@@ -110,9 +120,10 @@ def live_by_tenant(connection: Connection) -> dict[str, int]:
     return {tenant: number for tenant, number in connection.execute(_LIVE_BY_TENANT)}
 
 
-def live(connection: Connection, tenant: str) -> dict[str, float]:
-    """Return the ids of a tenant's live sandboxes, and when each was last in use."""
-    return {id_: at for id_, at in connection.execute(_LIVE_THEIRS, {"tenant": rows.text(tenant)})}
+def live(connection: Connection, tenant: str | None) -> dict[str, float]:
+    """Return the ids of live sandboxes, a tenant's or everybody's, and when each was last in use."""
+    wanted = _LIVE if tenant is None else _LIVE.where(sandboxes.c.tenant == rows.text(tenant))
+    return {id_: at for id_, at in connection.execute(wanted)}
 
 
 def _labelled(key: str, value: str) -> ColumnElement[bool]:
@@ -121,24 +132,56 @@ def _labelled(key: str, value: str) -> ColumnElement[bool]:
 
 # --------------------------------------------------------------------------------------------- changing
 
+_LAST_NUMBER = text("SELECT seq FROM sqlite_sequence WHERE name = 'sandboxes'")
 _ADD = insert(sandboxes).returning(sandboxes)
 _ADD_LABELS = insert(labels)
 
 
-def add(connection: Connection, sandbox: Sandbox, most: int) -> Sandbox:
-    """Write down a new sandbox and give it its number, unless its tenant has `most` live ones (0: any)."""
+def add(connection: Connection, sandbox: Sandbox, most: int, number: int | None = None) -> Sandbox:
+    """Write down a new sandbox, by `number` or the next one; a tenant may have `most` live ones (0: any)."""
     if most:
         _refuse_more_than(connection, sandbox.tenant, most)
     values = {**rows.of_sandbox(sandbox), "expires_at": expiry.expires_at(sandbox)}
+    if number is not None:
+        values["number"] = number
     try:
         row = connection.execute(_ADD, values).mappings().one()
     except IntegrityError as error:
         raise _taken(sandbox) from error
     added = rows.to_sandbox(row)
     _label(connection, added)
-    created = Happening(added.id, added.created_at, "create", {"state": added.state.value})
-    events.add(connection, [created])
+    created = Happening(added.id, added.created_at, "create", {"state": added.state.value, **_origin(added)})
+    events.add(connection, [created, *_of_parent(added)])
     return added
+
+
+def add_made(connection: Connection, sandbox: Sandbox, most: int) -> Sandbox:
+    """Write down a new sandbox whose workspace is there: that it was to be made, and that it was."""
+    added = add(connection, sandbox, most, sandbox.number)
+    return advance(connection, added, Happening(added.id, time.time(), Event.CREATED.value, {}))
+
+
+def last_number(connection: Connection) -> int:
+    """Return the highest number that a sandbox ever had, even one whose row is gone."""
+    return connection.execute(_LAST_NUMBER).scalar() or 0
+
+
+def _of_parent(child: Sandbox) -> list[Happening]:
+    """Return what a fork is to the sandbox that it was forked from."""
+    if child.forked_from is None:
+        return []
+    detail = {"sandbox": child.id, "tree": child.first_tree}
+    return [Happening(child.forked_from, child.created_at, "fork", detail)]
+
+
+def _origin(sandbox: Sandbox) -> dict[str, str]:
+    """Return where the first files of a sandbox come from, as far as there is something to say."""
+    said = {
+        "tree": sandbox.first_tree,
+        "forked_from": sandbox.forked_from,
+        "from_snapshot": sandbox.from_snapshot,
+    }
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _refuse_more_than(connection: Connection, tenant: str, most: int) -> None:
@@ -213,6 +256,30 @@ _SET_TREE = Prepared(
 def set_tree(connection: Connection, sandbox_id: str, tree: str | None) -> None:
     """Write down the tree that a sandbox's files are, or that nobody knows; only if that is news."""
     _SET_TREE.run(connection, {"this_id": rows.text(sandbox_id), "no_news": tree, "tree": tree})
+
+
+_SET_ENVIRONMENT = Prepared(
+    update(sandboxes).where(
+        sandboxes.c.id == bindparam("this_id"), sandboxes.c.environment.is_distinct_from(bindparam("no_news"))
+    )
+)
+
+
+def set_environment(connection: Connection, sandbox_id: str, environment: str | None) -> None:
+    """Write down the packages that something was last run with; a run that needed none changes nothing."""
+    if environment is not None:
+        change = {"this_id": rows.text(sandbox_id), "no_news": environment, "environment": environment}
+        _SET_ENVIRONMENT.run(connection, change)
+
+
+def set_added(
+    connection: Connection, added: Sequence[Addition], environment: str | None, happening: Happening
+) -> None:
+    """Write down the packages that the runs of a sandbox asked for, and where they are."""
+    this = sandboxes.c.id == rows.text(happening.sandbox_id)
+    connection.execute(update(sandboxes).where(this).values(added=rows.of_added(added)))
+    set_environment(connection, happening.sandbox_id, environment)
+    events.add(connection, [happening])
 
 
 def note(connection: Connection, happening: Happening) -> None:

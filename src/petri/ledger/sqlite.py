@@ -23,6 +23,13 @@ CHECKED_BYTES = 256 * 2**20
 """Up to this size the whole file is checked for damage when it is opened, at about 1 ms a megabyte.
 Beyond it a check would be felt at every start; damage is then found when the page is read."""
 
+_CACHE_KIB = 512
+"""What a connection keeps of the file. SQLite's own 2 MiB fill up with rows nobody asks for again, and were
+most of what a thousand idle sandboxes took; the kernel has the file's pages in memory anyway."""
+
+_AS_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""`json.dumps` would make an encoder for each value, ten for each run."""
+
 _RESTORE = (
     "put back a backup of it, or move it aside together with its -wal and -shm to begin an empty one; "
     "the workspaces are not touched"
@@ -119,7 +126,7 @@ def _engine(path: Path | None, *, query_only: bool) -> Engine:
         creator=lambda: _connect(path, query_only=query_only),
         poolclass=NullPool,  # who connects keeps the connection, for as long as the ledger is open
         hide_parameters=True,  # they hold what callers sent; an error's text goes to the log
-        json_serializer=lambda value: json.dumps(value, ensure_ascii=False, separators=(",", ":")),
+        json_serializer=_AS_JSON,
     )
 
 
@@ -145,6 +152,7 @@ def _pragmas(*, in_memory: bool, query_only: bool) -> dict[str, str | int]:
         "synchronous": 2,  # FULL: a commit has reached the disk; NORMAL may lose the last ones
         "foreign_keys": 1,
         "query_only": int(query_only),
+        "cache_size": -_CACHE_KIB,
     }
 
 

@@ -63,11 +63,19 @@ sandboxes = Table(
     Column("agent", Text),
     Column("key_name", Text),
     Column("tree", Text),
+    Column("becoming", Text),
+    Column("forked_from", Text),
+    Column("from_snapshot", Text),
+    Column("first_tree", Text),
+    Column("peers", JSON),
+    Column("environment", Text),
+    Column("added", JSON),
     sqlite_autoincrement=True,  # without it SQLite hands out the highest number again once its row is gone
 )
 Index("ix_sandboxes_tenant_number", sandboxes.c.tenant, sandboxes.c.number)
 Index("ix_sandboxes_tenant_state_number", sandboxes.c.tenant, sandboxes.c.state, sandboxes.c.number)
 Index("ix_sandboxes_state", sandboxes.c.state)
+Index("ix_sandboxes_becoming", sandboxes.c.becoming, sqlite_where=sandboxes.c.becoming.is_not(None))
 
 # No `postgresql_where` here, though the migration has it: naming it loads that dialect, 30 ms at each start.
 Index("ix_sandboxes_expires_at", sandboxes.c.expires_at, sqlite_where=sandboxes.c.expires_at.is_not(None))
@@ -136,9 +144,23 @@ runs = Table(
     Column("tree_before", Text),
     Column("tree_after", Text),
     Column("changes", JSON(none_as_null=True)),
+    Column("undone_at", Double),
+    Column("keep", Text),
+    Column("kept", Boolean),
+    Column("peers", JSON),
+    Column("environment", Text),
+    Column("packages", JSON(none_as_null=True)),
 )
 Index("ix_runs_sandbox_id_number", runs.c.sandbox_id, runs.c.number)
 Index("ix_runs_state_tenant", runs.c.state, runs.c.tenant)
+
+outputs = Table(
+    "outputs",
+    metadata,
+    Column("run_id", Text, ForeignKey("runs.id"), primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+)
+"""What a run wrote, if that was little; apart from its row, since lists of runs do not show it."""
 
 events = Table(
     "events",
@@ -151,6 +173,48 @@ events = Table(
     Column("detail", JSON, nullable=False),
 )
 Index("ix_events_sandbox_id_number", events.c.sandbox_id, events.c.number)
+
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("number", _NUMBER, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("tenant", Text, nullable=False),
+    Column("name", Text),
+    Column("tree", Text, nullable=False),
+    Column("sandbox_id", Text, ForeignKey("sandboxes.id"), nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("created_by", Text),
+    Column("agent", Text),
+    Column("key_name", Text),
+    Column("deleted_at", Double),
+    Column("added", JSON),
+)
+Index("ix_snapshots_tenant_number", snapshots.c.tenant, snapshots.c.number)
+Index("ix_snapshots_sandbox_id_number", snapshots.c.sandbox_id, snapshots.c.number)
+Index(
+    "uq_snapshots_name",
+    snapshots.c.tenant,
+    snapshots.c.name,
+    unique=True,
+    sqlite_where=snapshots.c.deleted_at.is_(None),
+)
+
+restores = Table(
+    "restores",
+    metadata,
+    Column("number", _NUMBER, primary_key=True),
+    Column("sandbox_id", Text, ForeignKey("sandboxes.id"), nullable=False),
+    Column("at", Double, nullable=False),
+    Column("was", Text, nullable=False),
+    Column("tree", Text, nullable=False),
+    Column("former", JSON),
+)
+"""What files were before they became another tree, and which: whoever went back can come back.
+
+`former` is what was written over for it elsewhere, should it be given up.
+"""
+Index("ix_restores_sandbox_id_number", restores.c.sandbox_id, restores.c.number)
 
 tenants = Table(
     "tenants",
@@ -195,3 +259,12 @@ tenant_events = Table(
 )
 """What happened to a tenant, its keys and its quotas, and who did it."""
 Index("ix_tenant_events_tenant_number", tenant_events.c.tenant, tenant_events.c.number)
+
+agreements = Table(
+    "agreements",
+    metadata,
+    Column("sandbox_id", Text, ForeignKey("sandboxes.id"), primary_key=True),
+    Column("tree", Text, primary_key=True),
+    Column("at", Double, nullable=False),
+)
+"""The trees that sandboxes and folders of clients agreed on, and when they last did."""

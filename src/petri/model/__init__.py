@@ -18,8 +18,10 @@ from petri.model.lifecycle import (
     after,
     run_after,
 )
-from petri.model.run import Changes, Command, Form, Kept, Outcome, Run, Stream, Usage
-from petri.model.sandbox import Asker, Lifetime, Limits, Sandbox
+from petri.model.peer import Peer, SeenPeer
+from petri.model.run import Changes, Command, Form, Keep, Kept, Missing, Outcome, Packages, Run, Stream, Usage
+from petri.model.sandbox import Addition, Asker, Lifetime, Limits, Sandbox, last_words
+from petri.model.snapshot import Snapshot
 from petri.model.tenant import DEFAULT_TENANT, Quotas, Tenant
 
 __all__ = [
@@ -33,22 +35,29 @@ __all__ = [
     "RUN_LIFECYCLE",
     "RUN_UNFINISHED",
     "UNFINISHED",
+    "Addition",
     "Asker",
     "Changes",
     "Command",
     "Event",
     "Form",
+    "Keep",
     "Kept",
     "Key",
     "Lifetime",
     "Limits",
+    "Missing",
     "Outcome",
+    "Packages",
+    "Peer",
     "Quotas",
     "Run",
     "RunEvent",
     "RunState",
     "Sandbox",
     "Scope",
+    "SeenPeer",
+    "Snapshot",
     "State",
     "Stream",
     "Tenant",
@@ -56,6 +65,7 @@ __all__ = [
     "after",
     "digest",
     "id_in",
+    "last_words",
     "new_id",
     "new_key_text",
     "run_after",

@@ -1,4 +1,4 @@
-"""Names nobody can guess: `sb-` and `run-` plus twenty random letters."""
+"""Names nobody can guess: `sb-`, `run-` and `snap-` plus twenty random letters."""
 
 import base64
 import re
@@ -8,7 +8,7 @@ _LENGTH = 20
 _RANDOM_BYTES = 13
 """Twenty letters of five bits are 100 random bits: guessing one id is as hard as guessing a key."""
 
-ID_PATTERN = re.compile(rf"(sb|run)-[a-z2-7]{{{_LENGTH}}}")
+ID_PATTERN = re.compile(rf"(sb|run|snap)-[a-z2-7]{{{_LENGTH}}}")
 
 
 def new_id(kind: str) -> str:

@@ -5,10 +5,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from petri.model.lifecycle import RunState
+from petri.model.peer import SeenPeer
 from petri.model.sandbox import NOBODY, Asker, Limits
 
 Stream = Literal["stdout", "stderr"]
 Form = Literal["filename", "command", "code"]
+Keep = Literal["always", "on_success", "never"]
+"""What becomes of what a run did to the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,12 @@ class Outcome:
     remark: str | None = None
     """What limit was reached, in words, where the facts above do not tell."""
 
+    @property
+    def is_success(self) -> bool:
+        """Whether the command did what it was to do, and came to its end by itself."""
+        cut_short = self.timed_out or self.oom_killed or self.cancelled or self.disk_full
+        return self.exit_code == 0 and not cut_short
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
@@ -72,6 +81,32 @@ class Changes:
     deleted: tuple[str, ...] = ()
     left_out: int = 0
     """Changes that are not named here, since there were too many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A package that a run seems to want and did not get. It started all the same."""
+
+    name: str
+    why: str
+    """In words that whoever wrote the code can act on."""
+    suggestion: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Packages:
+    """What a run had beyond its own files and the host's, what it had not, and who decided that."""
+
+    installed: tuple[str, ...] = ()
+    missing: tuple[Missing, ...] = ()
+    source: str = "none"
+    """Who had the first word: `pep723`, `lock`, `manifest` or `imports`."""
+    why: str = ""
+    """The decision as one sentence."""
+    because: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """For each package that was asked for: by which lines of which files."""
+    repeated: bool = False
+    """Whether it was run once more, with a package that the first attempt missed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +143,14 @@ class Run:
     tree_after: str | None = None
     """Addresses of the workspace's trees; None where nobody looked, or nobody could."""
     changes: Changes | None = None
+    undone_at: float | None = None
+    """When its sandbox went back to a tree from before it."""
+    keep: Keep = "always"
+    kept: bool | None = None
+    """Whether what it did to the files stayed; None as long as that is not decided."""
+    peers: tuple[SeenPeer, ...] = ()
+    """What it saw of other sandboxes."""
+    environment: str | None = None
+    """The address of the packages it had; two, joined by `+`, where a command runs two languages."""
+    packages: Packages | None = None
+    """None where nothing was wanted, or nobody asked."""

@@ -1,10 +1,11 @@
 """A sandbox: a tenant's workspace, its policy, and where it is in its life."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from petri.model.lifecycle import State
+from petri.model.peer import Peer
 
 Lifetime = Literal["persistent", "ephemeral"]
 
@@ -41,6 +42,31 @@ NOBODY = Asker()
 
 
 @dataclass(frozen=True, slots=True)
+class Addition:
+    """A package that a run asked for: every later run of its sandbox has it, too."""
+
+    language: str
+    """`python` or `javascript`."""
+    name: str
+    text: str
+    """What the installer is told."""
+    said: str
+    """Which run asked, and how: `run-… pip install x`."""
+    is_loose: bool = False
+    """It could only be had with other versions of what was there than those that were."""
+
+    @property
+    def run_id(self) -> str:
+        """The run that asked."""
+        return self.said.partition(" ")[0]
+
+
+def last_words(added: Iterable[Addition]) -> tuple[Addition, ...]:
+    """Return of everything that was asked for the last of each name: later runs have that."""
+    return tuple({(each.language, each.name): each for each in added}.values())
+
+
+@dataclass(frozen=True, slots=True)
 class Sandbox:
     """One row of the ledger. Times are seconds since the epoch."""
 
@@ -62,11 +88,26 @@ class Sandbox:
     idle_s: float | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
+    peers: tuple[Peer, ...] = ()
+    """Other sandboxes whose files its runs may read."""
     asker: Asker = NOBODY
     ended_at: float | None = None
     ended_because: str | None = None
     tree: str | None = None
     """Address of its files as of the last run, upload or deletion; None if nobody has looked since."""
+
+    becoming: str | None = None
+    """Address of the tree that its files are to be, and may not be yet: whoever uses them waits for that."""
+    forked_from: str | None = None
+    """The sandbox it was forked from."""
+    from_snapshot: str | None = None
+    """The snapshot it was made from."""
+    first_tree: str | None = None
+    """Address of the tree that it began with, where that was not empty."""
+    environment: str | None = None
+    """Address of the packages that something was last run with."""
+    added: tuple[Addition, ...] = ()
+    """Packages that its runs asked for while they ran."""
 
     def used_at(self, at: float) -> "Sandbox":
         """Return this sandbox as it would be had it last been used at `at`."""

@@ -1,7 +1,7 @@
 """One file for each thing a caller may ask, its steps in reading order; `reap.py` finishes what a crash left.
 
-Imported by: `api`, `app`. Imports: the front doors of `workspace`, `engine`, `ledger` and `transcript`,
-`petri.model`, `petri.errors`.
+Imported by: `api`, `app`. Imports: the front doors of `workspace`, `store`, `engine`, `ledger` and
+`transcript`, `petri.model`, `petri.errors`.
 """
 
 import asyncio
@@ -18,13 +18,34 @@ from petri.model import Limits, Run, RunEvent, Sandbox
 from petri.operations.access import ANYBODY, AT_HOME, STRANGER, Access, Caller
 from petri.operations.benches import Benches
 from petri.operations.desk import Desk
+from petri.operations.keeper import Becomings, Keeper
 from petri.operations.languages import Languages
+from petri.operations.outfitter import Outfitter
+from petri.operations.parking import Parking
 from petri.operations.shares import Shares
+from petri.operations.steps import Steps
+from petri.operations.sync_request import Begun
 from petri.operations.tenant_disk import TenantDisk
+from petri.operations.trials import Trials
+from petri.store import Store
 from petri.transcript import Transcript, Transcripts
-from petri.workspace import Workspaces
+from petri.workspace import Checkouts, Workspaces
 
-__all__ = ["ANYBODY", "AT_HOME", "STRANGER", "Access", "Caller", "Host", "LiveRun", "Policy"]
+__all__ = ["ANYBODY", "AT_HOME", "STRANGER", "Access", "Caller", "Host", "LiveRun", "Policy", "Remembering"]
+
+
+@dataclass(frozen=True, slots=True)
+class Remembering:
+    """How much is kept of what files were."""
+
+    undo_runs: int = 20
+    """Runs of each sandbox whose trees stay."""
+    undo_bytes: int = 16 << 30
+    """What those may take for each tenant."""
+    sweep_s: float = 600
+    """How often is swept."""
+    grace_s: float = 3600
+    """How long nothing is swept that somebody put or asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +59,7 @@ class Policy:
     uid_base: int | None
     """As root: sandbox N belongs to this host uid + N. None: everything belongs to the server's own uid."""
     answer_output_bytes: int
+    remembering: Remembering = Remembering()
 
 
 @dataclass(slots=True)
@@ -51,6 +73,10 @@ class LiveRun:
     recorded: asyncio.Future[None]
     """Resolved once the ledger knows of the run."""
     ended: asyncio.Future[Run]
+    steps: Steps = field(default_factory=Steps)
+    """What happens before the command starts."""
+    is_concluding: bool = False
+    """Its command has ended; only the record of that is due."""
     cut_by: RunEvent = RunEvent.CANCELLED
     """What the ledger will say should it be ended early."""
 
@@ -68,6 +94,8 @@ class Host:
     ledger: Ledger
     access: Access
     workspaces: Workspaces
+    store: Store
+    """The contents of kept trees, each tenant's apart."""
     engines: Mapping[str, Engine]
     """By name; the first is the default."""
     transcripts: Transcripts
@@ -75,8 +103,12 @@ class Host:
     tenant_disk: TenantDisk
     shares: Shares
     """What each workspace may take of the disk, and does."""
+    checkouts: Checkouts
+    """Trees that runs see as peers."""
     languages: Languages
     policy: Policy
+    parking: Parking
+    """Cells that stand ready."""
     tasks: asyncio.TaskGroup
     """Owns what outlives a request: a client that goes away does not end its run."""
     live: dict[str, LiveRun] = field(default_factory=dict)
@@ -85,13 +117,28 @@ class Host:
     """When a sandbox was last used, for uses not yet worth a row in the ledger."""
     uploads: Counter[str] = field(default_factory=Counter)
     """How many uploads are under way, by sandbox: a slow one is use, too."""
+    outfitter: Outfitter | None = None
+    """Who has packages installed; None where nobody does."""
     benches: Benches = field(default_factory=Benches)
     """Where long work on files is done."""
+    keeper: Keeper = field(default_factory=Keeper)
+    """Whose trees are kept."""
+    becomings: Becomings = field(default_factory=Becomings)
+    """Whose files are to be another tree."""
+    trials: Trials = field(default_factory=Trials)
+    """Where a run is under way whose changes may be thrown away."""
+    agreed: dict[str, tuple[bytes, float]] = field(default_factory=dict)
+    """The tree each sandbox last agreed on with a folder, and when that was last written down."""
     naming: WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(default_factory=WeakValueDictionary)
     """Who is making a sandbox of a name, by tenant and name."""
     draining: bool = False
     """Set once the server has been asked to stop: nothing new is started."""
     begun: float = field(default_factory=time.monotonic)
+    begun_contents: Begun = field(init=False)
+    """Of which contents a sync that broke off brought the beginning."""
+
+    def __post_init__(self) -> None:
+        self.begun_contents = Begun(self.store)
 
     def is_in_use(self, sandbox_id: str) -> bool:
         """Say whether something runs in a sandbox, or is on its way into it."""

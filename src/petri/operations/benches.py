@@ -9,15 +9,15 @@ from weakref import WeakValueDictionary
 
 from petri.errors import Busy
 
-Work = Literal["hashing", "archiving", "unpacking"]
+Work = Literal["hashing", "archiving", "unpacking", "comparing", "syncing"]
 
 EACH = 2
 """Pieces of the same work at one time in one sandbox."""
 ALL = 32
 """Pieces of long work at one time on this host: half of the threads there are for files."""
-MAY_WAIT: Mapping[Work, int] = {"hashing": 64, "archiving": 0, "unpacking": 0}
-"""Hashing unasked takes a second at most, so who downloads many files need not come back for each. The
-others take as long as their client, and nobody should wait for that."""
+MAY_WAIT: Mapping[Work, int] = {"hashing": 64, "archiving": 0, "unpacking": 0, "comparing": 8, "syncing": 8}
+"""Hashing unasked takes a second at most, so who downloads many files need not come back for each. Most syncs
+are over in a moment. The others take as long as their client, and nobody should wait for that."""
 
 
 class Benches:

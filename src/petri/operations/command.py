@@ -2,17 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
-from petri.errors import Conflict, InvalidField, NotFound, TooLarge
-from petri.model import Asker, Command, Form, Limits, Sandbox
+from petri.errors import Conflict, InvalidField, NotFound, TooLarge, counted
+from petri.model import Asker, Command, Form, Keep, Limits, Sandbox
 from petri.operations import Host
 from petri.operations.languages import PATH, Language
 
+Dependencies = Literal["auto", "manifest-only", "off"]
+Missing = Literal["report", "repeat", "continue"]
+"""What becomes of a run that misses a module."""
 WORKSPACE = "/workspace"
 _SHOWN = 200
 _MOST_WORDS = 8_000
-"""bubblewrap takes 9,000, its own included; each variable is three of them."""
+"""A cell's `init` has room for twice as many, variables included."""
 _MOST_BYTES = 1_500_000
 """Linux takes 2 MiB where the stack has its usual 8 MiB; each word costs a pointer and an end besides."""
 _WORD_BYTES = 9
@@ -41,6 +44,10 @@ class Ask:
     limits: Mapping[str, Any] = field(default_factory=dict)
     """Those that are to be tighter than the sandbox's."""
     engine: str | None = None
+    keep: Keep = "always"
+    dependencies: Dependencies | None = None
+    """How packages come to be installed for this run; the server's own rule if it is stricter."""
+    missing: Missing = "report"
     asker: Asker = field(default_factory=Asker)
 
 
@@ -53,39 +60,52 @@ class Decided:
     said: str
     language: str | None
     limits: Limits
+    path: str | None = None
+    """The file that is run, where one is, as a path of the workspace."""
+    dependencies: Dependencies | None = None
+    missing: Missing = "report"
+
+
+_Words = tuple[tuple[str, ...], Form, str, str | None, str | None]
+"""The words themselves, how they were given, as what, in which language, and which file they run."""
 
 
 async def decide(host: Host, sandbox: Sandbox, ask: Ask) -> Decided:
     """Turn what was asked into a command, or say which field of it cannot be."""
     cwd = _folder(host, sandbox, ask.cwd)
-    argv, form, said, language = await _words(host, sandbox, ask)
-    env = {**BASE_ENV, **sandbox.env, **ask.env}
+    argv, form, said, language, path = await _words(host, sandbox, ask)
+    env = {**BASE_ENV, "PWD": cwd, **sandbox.env, **ask.env}
     _refuse_too_much(argv, env)
     timeout_s = _timeout(host, sandbox, ask.timeout_s)
     command = Command(argv, cwd, timeout_s, env, ask.stdin)
-    limits = replace(_tightened(sandbox.limits, ask.limits), timeout_s=timeout_s)
-    return Decided(command, form, said, language, limits)
+    limits = _tightened(sandbox.limits, ask.limits)
+    if limits.timeout_s != timeout_s:
+        limits = replace(limits, timeout_s=timeout_s)
+    return Decided(command, form, said, language, limits, path, ask.dependencies, ask.missing)
 
 
-async def _words(host: Host, sandbox: Sandbox, ask: Ask) -> tuple[tuple[str, ...], Form, str, str | None]:
+async def _words(host: Host, sandbox: Sandbox, ask: Ask) -> _Words:
     if ask.command is not None:
+        if ask.language is not None:  # it changes nothing, but a wrong one is not to pass for a right one
+            await host.languages.check(ask.language)
         return _by_command(ask.command, ask.args)
     if ask.code is not None:
         language = await host.languages.named(ask.language or sandbox.language)
         argv = (*language.by_code, ask.code, *language.after_code, *ask.args)
-        return argv, "code", ask.code, language.name
+        return argv, "code", ask.code, language.name, None
     assert ask.filename is not None
     path = _file(host, sandbox, ask.filename)
     language = await _language(host, sandbox, ask, path)
-    return (*language.by_file, _as_typed(path, ask.cwd), *ask.args), "filename", ask.filename, language.name
+    argv = (*language.by_file, _as_typed(path, ask.cwd), *ask.args)
+    return argv, "filename", ask.filename, language.name, path
 
 
-def _by_command(command: str | list[str], args: list[str]) -> tuple[tuple[str, ...], Form, str, None]:
+def _by_command(command: str | list[str], args: list[str]) -> _Words:
     if isinstance(command, str):
-        return ("/bin/sh", "-c", command, "sh", *args), "command", command, None
+        return ("/bin/sh", "-c", command, "sh", *args), "command", command, None, None
     # Through a shell's `exec`, so that a missing program is an honest exit code 127.
     words = ("/bin/sh", "-c", 'exec "$@"', "sh", *command, *args)
-    return words, "command", " ".join(command), None
+    return words, "command", " ".join(command), None, None
 
 
 async def _language(host: Host, sandbox: Sandbox, ask: Ask, path: str) -> Language:
@@ -99,8 +119,8 @@ def _refuse_too_much(argv: tuple[str, ...], env: dict[str, str]) -> None:
     size = sum(len(word.encode()) + _WORD_BYTES for word in words)
     if len(argv) + 3 * len(env) > _MOST_WORDS or size > _MOST_BYTES:
         raise TooLarge(
-            f"`command`, `args` and `env` come to {len(argv)} arguments and {size} bytes; a command takes "
-            f"{_MOST_WORDS} and {_MOST_BYTES} here at most: send more by `stdin`, or in a file",
+            f"`command`, `args` and `env` come to {counted(len(argv), 'argument')} and {size} bytes; "
+            f"a command takes {_MOST_WORDS} and {_MOST_BYTES} at most: send more by `stdin`, or in a file",
             field="args",
         )
 
@@ -151,7 +171,7 @@ def _tightened(limits: Limits, asked: Mapping[str, Any]) -> Limits:
                 f"a run may have {name} of {most} at most in this sandbox, not {value}; "
                 "PATCH the sandbox to raise it",
             )
-    return replace(limits, **asked)
+    return replace(limits, **asked) if asked else limits
 
 
 def _timeout(host: Host, sandbox: Sandbox, asked_s: float | None) -> float:

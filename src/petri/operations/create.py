@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from petri.errors import InvalidField
-from petri.model import Asker, Event, Lifetime, Limits, Sandbox, new_id
+from petri.errors import InvalidField, NotFound
+from petri.model import Addition, Asker, Lifetime, Limits, Peer, Sandbox, new_id
 from petri.operations import Caller, Host
+from petri.operations.becoming import settling
 from petri.operations.destroy import give_up
-from petri.threads import in_own_thread
+from petri.operations.peers import decided
+from petri.operations.shares import excess_of
+from petri.threads import in_own_thread, in_thread
+from petri.trees import measure
 
 WHY_AT_MOST = {
     "cpus": "so many processors has this host",
@@ -39,15 +43,32 @@ class Wish:
     limits: dict[str, Any] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     metadata: dict[str, str] = field(default_factory=dict)
+    peers: tuple[Peer, ...] = ()
     asker: Asker = field(default_factory=Asker)
+    from_snapshot: str | None = None
+    """The snapshot whose files it begins with, by its id or its name."""
+    origin: "Origin | None" = None
+    """The same, for those who know the tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The tree that a sandbox begins with, and whose it was."""
+
+    tree: str
+    snapshot: str | None = None
+    sandbox: str | None = None
+    added: tuple[Addition, ...] = ()
+    """Packages that runs had asked for there."""
 
 
 async def create(host: Host, caller: Caller, wish: Wish) -> tuple[Sandbox, bool]:
     """Return a ready sandbox, and whether it is new: a name in use gives back the sandbox that has it."""
     await host.languages.check(wish.language)
-    engine = host.engine_for(wish.engine).name
-    limits = _decide_limits(host, wish.limits)
-    new = _new_sandbox(caller, wish, engine, limits)
+    wish = await _with_origin(host, caller, wish)
+    wish = replace(wish, peers=await decided(host, caller, wish.peers))
+    new = _new_sandbox(host, caller, wish)
+    await _refuse_large_tree(host, new)
     if new.name is None:
         return await _make(host, new), True
     # Whoever asks for the same name meanwhile is given the sandbox when it is ready, not while it is made.
@@ -57,16 +78,50 @@ async def create(host: Host, caller: Caller, wish: Wish) -> tuple[Sandbox, bool]
         return await _make(host, new), True
 
 
+async def _with_origin(host: Host, caller: Caller, wish: Wish) -> Wish:
+    if wish.from_snapshot is None:
+        return wish
+    try:
+        snapshot = await host.ledger.snapshot(wish.from_snapshot, caller.tenant)
+    except NotFound as error:
+        raise InvalidField("from_snapshot", error.message) from error
+    return replace(wish, origin=Origin(snapshot.tree, snapshot=snapshot.id, added=snapshot.added))
+
+
+async def make_new(host: Host, caller: Caller, wish: Wish) -> Sandbox:
+    """Return a new sandbox; `Conflict` if its name is in use."""
+    return await _make(host, _new_sandbox(host, caller, wish))
+
+
+async def _refuse_large_tree(host: Host, new: Sandbox) -> None:
+    """Refuse a sandbox that may not hold the files it is to begin with."""
+    if new.becoming is None:
+        return
+    tree = bytes.fromhex(new.becoming)
+    holds = await in_thread(measure, host.store.fetch(new.tenant), tree)
+    if (excess := excess_of(holds, new.limits)) is not None:
+        raise InvalidField("limits", f"the files of the snapshot {excess}")
+
+
 async def _make(host: Host, new: Sandbox) -> Sandbox:
+    """Make a sandbox: its folder first, and then one row that says that it is ready.
+
+    A server that is killed in between leaves an empty folder, which the next one removes.
+    """
     quotas = host.access.quotas(new.tenant)
     await host.tenant_disk.refuse_full(new.tenant, quotas.disk_bytes)
-    sandbox = await host.ledger.add_sandbox(new, most=quotas.sandboxes)
+    sandbox = replace(new, number=await host.ledger.next_number())
     try:
         await in_own_thread(host.shares.open, sandbox.id, host.owner_of(sandbox), sandbox.limits)
-        return await host.ledger.advance(sandbox, Event.CREATED)
+        sandbox = await host.ledger.add_sandbox(sandbox, most=quotas.sandboxes, is_made=True)
     except BaseException:
         await asyncio.shield(give_up(host, sandbox))
         raise
+    if sandbox.becoming is not None:
+        # Whoever asked need not wait for the files, only whoever uses them.
+        host.becomings.due[sandbox.id] = sandbox.becoming
+        settling(host, sandbox)
+    return sandbox
 
 
 def _decide_limits(host: Host, asked: dict[str, Any]) -> Limits:
@@ -85,15 +140,16 @@ def refuse_too_large(host: Host, asked: Mapping[str, float]) -> None:
             raise InvalidField(f"limits.{name}", f"{name} may be {ceiling} at most here{why}, not {value}")
 
 
-def _new_sandbox(caller: Caller, wish: Wish, engine: str, limits: Limits) -> Sandbox:
+def _new_sandbox(host: Host, caller: Caller, wish: Wish) -> Sandbox:
     now = time.time()
+    origin = wish.origin or Origin(tree="")
     return Sandbox(
         id=new_id("sb"),
         tenant=caller.tenant,
         language=wish.language,
-        engine=engine,
+        engine=host.engine_for(wish.engine).name,
         lifetime=wish.lifetime,
-        limits=limits,
+        limits=_decide_limits(host, wish.limits),
         created_at=now,
         last_active_at=now,
         name=wish.name,
@@ -101,5 +157,12 @@ def _new_sandbox(caller: Caller, wish: Wish, engine: str, limits: Limits) -> San
         idle_s=wish.idle_s,
         env=wish.env,
         metadata=wish.metadata,
+        peers=wish.peers,
         asker=wish.asker,
+        tree=origin.tree or None,
+        becoming=origin.tree or None,
+        first_tree=origin.tree or None,
+        forked_from=origin.sandbox,
+        from_snapshot=origin.snapshot,
+        added=origin.added,
     )

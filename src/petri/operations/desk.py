@@ -10,7 +10,8 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from types import TracebackType
 
-from petri.errors import Busy
+from petri.errors import Busy, counted
+from petri.threads import first_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,14 @@ class Desk:
         """Say whether something runs in that sandbox."""
         return sandbox_id in self._lines
 
+    def may_work_ahead(self, sandbox_id: str, processors: int) -> bool:
+        """Say whether something may be done now for a later run in that sandbox.
+
+        Where every processor has its work already, a line of runs that each have their cell made while the
+        one before runs would get twice what the others get, and nobody would be served any sooner.
+        """
+        return self.running() <= processors or not self._lines.get(sandbox_id)
+
     def take(self, sandbox_id: str, share: Share) -> "Turn":
         """Return a turn, which may have to be waited for, or raise `Busy` at once."""
         line = self._lines.get(sandbox_id)
@@ -73,28 +82,28 @@ class Desk:
         have = self._runs[share.tenant]
         if share.most_runs and have >= share.most_runs:
             raise Busy(
-                f"tenant {share.tenant} has {have} runs running or waiting, and its quota `runs` is "
-                f"{share.most_runs}; try again when one has ended"
+                f"tenant {share.tenant} has {counted(have, 'run')} running or waiting, and its quota "
+                f"`runs` is {share.most_runs}; try again when one has ended"
             )
 
     def _refuse_without_place(self, share: Share) -> None:
         free, held = self._max_active - len(self._lines), self._places[share.tenant]
         if free < 1:
             raise Busy(
-                f"{self._max_active} sandboxes are running something, which is as many as may here "
+                f"{counted(self._max_active, 'sandbox')} may run something at one time here, and as many do "
                 "(PETRI_MAX_RUNS); try again shortly"
             )
         if held and not share.is_alone and held >= free:
             raise Busy(
                 # Not how many: what is missing of PETRI_MAX_RUNS then would be what others run.
-                f"tenant {share.tenant} runs something in {held} sandboxes, and those that may be active "
-                "besides (PETRI_MAX_RUNS) are kept for others; try again when one of them has ended"
+                f"tenant {share.tenant} runs something in {counted(held, 'sandbox')}, and those that may be "
+                "active besides (PETRI_MAX_RUNS) are kept for others; try again when one of them has ended"
             )
 
     def _refuse_long_line(self, line: deque[asyncio.Future[None]]) -> None:
         if len(line) >= self._max_waiting:
             raise Busy(
-                f"{len(line)} runs wait in this sandbox already, which is as many as may "
+                f"{counted(len(line), 'run')} may wait in this sandbox at one time, and as many do "
                 "(PETRI_MAX_QUEUED_RUNS); try again shortly"
             )
 
@@ -128,7 +137,7 @@ class Turn:
     async def come(self, unless: asyncio.Future[None]) -> None:
         """Wait until it is our turn, or until `unless` is done."""
         if self._ticket is not None:
-            await asyncio.wait((self._ticket, unless), return_when=asyncio.FIRST_COMPLETED)
+            await first_of(self._ticket, unless)
 
     def __enter__(self) -> "Turn":
         return self

@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 
-from petri.errors import Conflict, PetriError
+from petri.errors import Conflict, NotFound, PetriError
 from petri.model import Event, RunEvent, Sandbox, State
 from petri.operations import Caller, Host
+from petri.operations.becoming import call_off
 from petri.threads import in_own_thread
 
 _log = logging.getLogger("petri.destroy")
@@ -49,9 +51,17 @@ async def use_up(host: Host, sandbox: Sandbox) -> None:
 
 
 async def give_up(host: Host, sandbox: Sandbox) -> None:
-    """End a sandbox that could not be made. What fails here too is left to the reaper."""
+    """End a sandbox that could not be made, or that nobody waits for any more.
+
+    It may be on record all the same: who gives up waiting for a transaction does not undo it. What fails
+    here is left to the reaper, or to the next life.
+    """
+    ready = replace(sandbox, state=State.READY, generation=sandbox.generation + 1)
     try:
-        await finish(host, await host.ledger.advance(sandbox, Event.BROKE))
+        try:
+            await finish(host, await host.ledger.advance(ready, Event.DELETE))
+        except NotFound:
+            await _remove(host, sandbox)
     except PetriError as error:
         _log.warning("sandbox %s is left half made: %s (%s)", sandbox.id, error.message, error.detail)
 
@@ -67,8 +77,16 @@ async def finish(host: Host, sandbox: Sandbox) -> None:
 
 
 async def _remove(host: Host, sandbox: Sandbox) -> None:
+    await host.parking.clear(sandbox.id)
+    await call_off(host, sandbox)
     await in_own_thread(host.shares.close, sandbox.id, host.owner_of(sandbox))
     host.used.pop(sandbox.id, None)
+    host.agreed.pop(sandbox.id, None)
+    async with host.keeper.at_work(
+        sandbox.id
+    ):  # who was keeping its files has noted by now that they are kept
+        host.keeper.kept.pop(sandbox.id, None)
+        host.keeper.owed.discard(sandbox.id)
     try:
         await host.ledger.advance(sandbox, Event.REMOVED)
     except Conflict:

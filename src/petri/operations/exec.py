@@ -9,23 +9,27 @@ but its leash holds the command until the row is there.
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
-from dataclasses import replace
-from typing import Any
+from contextlib import AsyncExitStack
 
-from petri.engine import Leash, Place
-from petri.errors import Conflict, EngineFailed, HostError, PetriError, Unavailable
+from petri.engine import Leash
+from petri.errors import Conflict, EngineFailed, PetriError, Unavailable
 from petri.ledger import Ending
-from petri.model import Outcome, Run, RunEvent, Sandbox, State, new_id
-from petri.operations import Caller, Host, LiveRun, trees
+from petri.model import Run, RunEvent, Sandbox, State, new_id
+from petri.operations import Caller, Host, LiveRun, outfits, peers
+from petri.operations.adding import with_added
+from petri.operations.becoming import settled_files
 from petri.operations.command import Ask, Decided, decide
 from petri.operations.desk import Turn
 from petri.operations.destroy import use_up
-from petri.operations.watch import Watch
-from petri.threads import in_own_thread
+from petri.operations.ending import record
+from petri.operations.keeping import keep_soon
+from petri.operations.running import queue, run
+from petri.operations.trial import trial
+from petri.operations.wearing import Wearing, open_window
+from petri.operations.wearing import held as holding
+from petri.threads import first_of
 
 _log = logging.getLogger("petri.exec")
-_RECORD_AGAIN_S = (0.1, 0.5, 1, 2, 4, 8)
 
 
 async def begin(host: Host, caller: Caller, sandbox_id: str, ask: Ask) -> LiveRun:
@@ -33,15 +37,18 @@ async def begin(host: Host, caller: Caller, sandbox_id: str, ask: Ask) -> LiveRu
     sandbox = await host.ledger.sandbox(sandbox_id, caller.tenant)
     _refuse_unless_ready(host, sandbox)
     engine = host.engine_for(ask.engine or sandbox.engine)
+    await settled_files(host, sandbox)
     await host.tenant_disk.refuse_full(sandbox.tenant, host.access.quotas(sandbox.tenant).disk_bytes)
     decided = await decide(host, sandbox, ask)
     await host.shares.refuse_if_hopeless(sandbox, host.owner_of(sandbox))
     _refuse_while_draining(host)  # only now: much may have happened meanwhile
     _refuse_unless_ready(host, sandbox)
     turn = host.desk.take(sandbox.id, host.access.share(sandbox.tenant))
-    live = _register(host, _new_run(sandbox, ask, decided, engine.name))
+    live = _register(
+        host, _new_run(sandbox, ask, decided, engine.name), may_repeat=decided.missing == "repeat"
+    )
     host.tasks.create_task(_see_through(host, sandbox, live, decided, turn))
-    await asyncio.wait((live.recorded, live.ended), return_when=asyncio.FIRST_COMPLETED)
+    await first_of(live.recorded, live.ended)
     if not live.recorded.done():
         await live.ended  # it could not be put on record, and this raises why
     return live
@@ -81,12 +88,15 @@ def _new_run(sandbox: Sandbox, ask: Ask, decided: Decided, engine: str) -> Run:
         language=decided.language,
         env_names=tuple(sorted({*sandbox.env, *ask.env})),
         stdin_bytes=len(ask.stdin),
+        keep=ask.keep,
     )
 
 
-def _register(host: Host, run: Run) -> LiveRun:
+def _register(host: Host, run: Run, *, may_repeat: bool) -> LiveRun:
     loop = asyncio.get_running_loop()
-    leash = Leash(go=loop.create_future(), cancelled=loop.create_future())
+    # One that may be repeated is not over when its command is.
+    quiet = None if may_repeat else loop.create_future()
+    leash = Leash(go=loop.create_future(), cancelled=loop.create_future(), quiet=quiet)
     transcript = host.transcripts.begin(run.id, run.limits.output_bytes if run.limits else None)
     live = LiveRun(run, transcript, leash, loop.create_future(), loop.create_future())
     # Nobody may be waiting when it fails; that is no fault of this future's.
@@ -99,7 +109,7 @@ async def _see_through(host: Host, sandbox: Sandbox, live: LiveRun, decided: Dec
     """Carry a run to its end, whatever that is. Never raises: it shares a task group with all others."""
     with turn:
         try:
-            run = await _perform(host, sandbox, live, decided, turn)
+            ended = await _perform(host, sandbox, live, decided, turn)
         except PetriError as error:
             _log.warning("run %s failed: %s (%s)", live.run.id, error.message, error.detail)
             _settle(live, error)
@@ -107,12 +117,23 @@ async def _see_through(host: Host, sandbox: Sandbox, live: LiveRun, decided: Dec
             _log.exception("run %s failed", live.run.id)
             _settle(live, EngineFailed("the run failed for a reason only the server's log tells"))
         else:
-            _settle(live, run)
+            _settle(live, ended)
         finally:
             if not live.ended.done():
                 live.ended.set_exception(Unavailable("the server stopped while the command ran"))
+            live.steps.end()
             live.transcript.close()
             host.live.pop(live.run.id, None)
+            if _may_have_left_something(host, live):
+                keep_soon(host, sandbox)
+
+
+def _may_have_left_something(host: Host, live: LiveRun) -> bool:
+    """Say whether a run that is over may have left files that are not kept: most leave what they found."""
+    if live.run.tree_before is None:
+        return False
+    tree = None if live.ended.exception() else live.ended.result().tree_after
+    return tree is None or tree != host.keeper.kept.get(live.run.sandbox_id)
 
 
 async def _perform(host: Host, sandbox: Sandbox, live: LiveRun, decided: Decided, turn: Turn) -> Run:
@@ -124,92 +145,51 @@ async def _perform(host: Host, sandbox: Sandbox, live: LiveRun, decided: Decided
 
 
 async def _run_and_record(host: Host, sandbox: Sandbox, live: LiveRun, decided: Decided, turn: Turn) -> Run:
-    try:
-        outcome = await _run(host, sandbox, live, decided, turn)
-    except PetriError as error:
-        if live.recorded.done():
-            await _record(host, live, RunEvent.BROKE, Ending(failure=error.message))
-        raise
-    # Both are on disk before anybody is told; neither need wait for the other.
-    _, run = await asyncio.gather(_keep(live), _record_outcome(host, sandbox, live, outcome))
-    return run
-
-
-async def _record_outcome(host: Host, sandbox: Sandbox, live: LiveRun, outcome: Outcome | None) -> Run:
-    ended = outcome is not None and not outcome.cancelled
-    event = RunEvent.ENDED if ended else live.cut_by
-    tree, changes = await trees.after(host, sandbox) if outcome is not None else (None, None)
-    return await _record(host, live, event, Ending(outcome, tree=tree, changes=changes))
-
-
-async def _run(host: Host, sandbox: Sandbox, live: LiveRun, decided: Decided, turn: Turn) -> Outcome | None:
-    """Return the outcome, or None for a run that was cancelled while it waited."""
-    place = host.place_of(sandbox, decided.limits)
-    if turn.is_now:
-        return await _while_recording(host, live, _watched(host, live, place, decided))
-    live.run = await host.ledger.add_run(live.run, start=False)
-    live.recorded.set_result(None)
-    await turn.come(unless=live.leash.cancelled)
-    if live.leash.cancelled.done():
-        return None
-    live.run = await trees.before(host, live.run)
-    live.run = await host.ledger.advance_run(live.run, RunEvent.START, at=time.time())
-    live.leash.go.set_result(None)
-    return await _watched(host, live, place, decided)
-
-
-async def _watched(host: Host, live: LiveRun, place: Place, decided: Decided) -> Outcome:
-    """Run the command; end it if its workspace comes to hold more than it may."""
-    watch = Watch(host.shares, place.sandbox_id, place.owner, place.limits)
-    watch.begin(host.tasks, lambda: live.cut(RunEvent.CANCELLED))
-    engine = host.engine_for(live.run.engine)
-    try:
-        outcome = await engine.exec(place, decided.command, live.transcript, live.leash)
-    finally:
-        watch.stop()
-    return await watch.conclude(outcome)
-
-
-async def _while_recording(host: Host, live: LiveRun, running: Coroutine[Any, Any, Outcome]) -> Outcome:
-    """Have the cell made and the run put on record at the same time; a run not on record never starts."""
-
-    async def put_on_record() -> None:
+    async with AsyncExitStack() as held:
         try:
-            live.run = await trees.before(host, live.run)
-            live.run = await host.ledger.add_run(live.run, start=True)
-        except BaseException:
-            live.cut(RunEvent.BROKE)
+            if not await _is_our_turn(host, live, turn):
+                return await record(host, live, live.cut_by, Ending())
+            held.enter_context(holding(host, wearing := Wearing()))
+            if not await _equip(host, sandbox, live, decided, wearing):
+                return await record(host, live, live.cut_by, Ending())
+            await held.enter_async_context(trial(host, sandbox, live, may_repeat=decided.missing == "repeat"))
+            sight = await held.enter_async_context(peers.seen(host, sandbox))
+            return await run(host, sandbox, live, decided, sight, wearing)
+        except PetriError as error:
+            if live.recorded.done() and not live.is_concluding:
+                await record(host, live, RunEvent.BROKE, Ending(failure=error.message))
             raise
-        live.recorded.set_result(None)
-        live.leash.go.set_result(None)
-
-    outcome, record = await asyncio.gather(running, put_on_record(), return_exceptions=True)
-    for result in (record, outcome):
-        if isinstance(result, BaseException):
-            raise result
-    assert isinstance(outcome, Outcome)
-    return outcome
 
 
-async def _keep(live: LiveRun) -> None:
+async def _is_our_turn(host: Host, live: LiveRun, turn: Turn) -> bool:
+    """Say whether the run may start: now, or once it is its turn; not if it is cancelled while it waits."""
+    if turn.is_now:
+        return True
+    await queue(host, live)
+    await turn.come(unless=live.leash.cancelled)
+    return not live.leash.cancelled.done()
+
+
+async def _equip(host: Host, sandbox: Sandbox, live: LiveRun, decided: Decided, wearing: Wearing) -> bool:
+    """Have the packages that a run gets; False if it is cancelled before they are here.
+
+    Only one that must wait for them is put on record before: it is queued for as long.
+    """
     try:
-        await in_own_thread(live.transcript.make_durable)
-    except OSError as error:
-        raise EngineFailed("the run's output could not be kept", detail=str(error)) from error
-
-
-async def _record(host: Host, live: LiveRun, event: RunEvent, ending: Ending) -> Run:
-    """Write down how a run ended. A ledger that is out of reach is asked again: the ending happens once."""
-    kept = live.transcript.kept
-    ending = replace(ending, stdout=kept("stdout"), stderr=kept("stderr"))
-    at = time.time()
-    for pause_s in _RECORD_AGAIN_S:
-        try:
-            return await host.ledger.advance_run(live.run, event, at=at, ending=ending)
-        except HostError as error:
-            _log.warning("the end of run %s is not on record yet: %s", live.run.id, error.message)
-            await asyncio.sleep(pause_s)
-    return await host.ledger.advance_run(live.run, event, at=at, ending=ending)
+        await settled_files(host, sandbox)  # much may have happened to them while it waited for its turn
+        wearing.found = await outfits.find_out(host, sandbox, decided)
+        wanted = with_added(host, sandbox, decided, wearing)
+        outfit = outfits.at_hand(host, wanted)
+        if outfit is None:
+            await queue(host, live)
+            outfit = await outfits.outfitted(host, live, wanted)
+        if outfit is None:
+            return False
+        wearing.outfit = outfit
+        await open_window(host, sandbox, live, decided, wearing)
+        return True
+    finally:
+        live.steps.end()
 
 
 def _settle(live: LiveRun, end: Run | PetriError) -> None:

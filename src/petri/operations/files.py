@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from petri.errors import Conflict, StorageFull
 from petri.model import Sandbox, State
 from petri.operations import Caller, Host
-from petri.operations.trees import tree_if_quick
+from petri.operations.becoming import settled_files
+from petri.operations.keeping import keep_owed, keep_soon
+from petri.operations.looking import tree_if_quick
+from petri.operations.next_cell import at_upload
 from petri.threads import in_thread
 from petri.workspace import ArchiveKind, Errand, Intake, Listing, OpenFile, Written, names_a_digest
 
@@ -35,8 +38,11 @@ async def live_sandbox(host: Host, caller: Caller, sandbox_id: str) -> Sandbox:
 async def receive(host: Host, sandbox: Sandbox) -> AsyncIterator[Intake]:
     """Hold open where an upload is staged; nothing of it is seen in the workspace before `commit`."""
     host.ledger.require_room()
+    host.trials.refuse(sandbox.id)
+    await settled_files(host, sandbox)
     await host.tenant_disk.refuse_full(sandbox.tenant, host.access.quotas(sandbox.tenant).disk_bytes)
     await host.shares.hold(sandbox, host.owner_of(sandbox))
+    at_upload(host, sandbox)
     host.uploads[sandbox.id] += 1
     intake = host.workspaces.receive(sandbox.id, host.owner_of(sandbox), sandbox.limits.disk_bytes)
     try:
@@ -73,7 +79,10 @@ async def commit(
         host.shares.taking_in(sandbox, host.owner_of(sandbox), intake),
         _bench_to_judge(host, sandbox, if_match, if_none_match),
     ):
-        written = await in_thread(intake.commit, if_match=if_match, if_none_match=if_none_match)
+        await settled_files(host, sandbox)
+        await keep_owed(host, sandbox)
+        with host.trials.writing(sandbox.id):
+            written = await in_thread(intake.commit, if_match=if_match, if_none_match=if_none_match)
         detail = {
             "count": len(written),
             "bytes": sum(file.size for file in written),
@@ -81,6 +90,7 @@ async def commit(
             "tree": tree_if_quick(host, sandbox.id),
         }
         await host.ledger.note(sandbox.id, "files.written", detail, at=time.time())
+    keep_soon(host, sandbox)
     return written
 
 
@@ -134,10 +144,14 @@ async def delete(
 ) -> None:
     """Delete a file, a link, or a folder with everything in it."""
     sandbox = await live_sandbox(host, caller, sandbox_id)
+    await settled_files(host, sandbox)
+    await keep_owed(host, sandbox)
     async with _bench_to_judge(host, sandbox, if_match):
-        await in_thread(host.workspaces.delete, sandbox.id, path, if_match=if_match, errand=errand)
+        with host.trials.writing(sandbox.id):
+            await in_thread(host.workspaces.delete, sandbox.id, path, if_match=if_match, errand=errand)
     detail = {"path": path, "tree": tree_if_quick(host, sandbox.id)}
     await host.ledger.note(sandbox.id, "files.deleted", detail, at=time.time())
+    keep_soon(host, sandbox)
 
 
 def _bench_to_judge(
@@ -151,6 +165,7 @@ async def _used(host: Host, caller: Caller, sandbox_id: str) -> Sandbox:
     """Return a sandbox whose files can be used now, and have it noted that they are."""
     sandbox = await live_sandbox(host, caller, sandbox_id)
     await _note_use(host, sandbox)
+    await settled_files(host, sandbox)
     return sandbox
 
 

@@ -7,6 +7,7 @@ from petri.engine import Layer
 from petri.ledger import Counts
 from petri.model import Scope
 from petri.operations import Caller, Host
+from petri.threads import in_thread
 from petri.workspace import Holding
 
 
@@ -18,6 +19,12 @@ class Activity:
     running: int
     waiting: int
     uptime_s: float
+    parked: int
+    """Cells that stand ready."""
+    parked_used: int
+    """Runs that had such a cell, since the server began."""
+    store_bytes: int
+    """What is kept of trees takes so much of the disk."""
 
 
 async def layers(host: Host) -> list[Layer]:
@@ -36,4 +43,13 @@ async def activity(host: Host, caller: Caller) -> Activity:
     tenant = None if caller.scope is Scope.ADMIN else caller.tenant
     uptime_s = time.monotonic() - host.begun
     counts = await host.ledger.counts(tenant)
-    return Activity(counts, host.desk.running(tenant), host.desk.waiting(tenant), uptime_s)
+    store_bytes = await in_thread(host.store.disk_bytes, tenant)
+    return Activity(
+        counts=counts,
+        running=host.desk.running(tenant),
+        waiting=host.desk.waiting(tenant),
+        uptime_s=uptime_s,
+        parked=len(host.parking) if tenant is None else 0,
+        parked_used=host.parking.used if tenant is None else 0,
+        store_bytes=store_bytes,
+    )

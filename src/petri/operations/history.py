@@ -9,7 +9,7 @@ from petri.model import Run, Sandbox, State, Stream
 from petri.operations import Caller, Host, LiveRun
 from petri.operations.shares import Measured
 from petri.threads import in_thread
-from petri.transcript import Chunk, Excerpt
+from petri.transcript import Chunk, Excerpt, Written
 
 _AT_ONCE_BYTES = 65_536
 
@@ -62,27 +62,37 @@ async def events(
 async def output(host: Host, caller: Caller, run_id: str, stream: Stream) -> Iterator[bytes]:
     """Return the exact bytes a run wrote to one stream, as far as they were kept."""
     found = await host.ledger.run(run_id, caller.tenant)
-    return host.transcripts.stream(found.id, stream)
+    return (await _written(host, found.id)).stream(stream)
 
 
-async def tell(host: Host, ended: Run) -> Told:
-    """Return a run with the head and tail of its output."""
+async def tell(host: Host, ended: Run, live: LiveRun | None = None) -> Told:
+    """Return a run with the head and tail of its output; `live`, if it was just now, has that in hand."""
+    written = await _written(host, ended.id) if live is None else live.transcript.written()
     if ended.stdout.kept_bytes + ended.stderr.kept_bytes < _AT_ONCE_BYTES:
-        return _told(host, ended)  # it was written a moment ago: a thread would cost more than the reading
-    return await in_thread(_told, host, ended)
+        return _told(host, ended, written)  # a thread would cost more than the reading
+    return await in_thread(_told, host, ended, written)
 
 
-def _told(host: Host, ended: Run) -> Told:
+def _told(host: Host, ended: Run, written: Written) -> Told:
     limit = host.policy.answer_output_bytes
     stdout, stderr = Excerpt(limit), Excerpt(limit)
-    for chunk in host.transcripts.replay(ended.id):
+    for chunk in written.replay():
         (stdout if chunk.stream == "stdout" else stderr).take(chunk.content)
     return Told(ended, stdout, stderr)
 
 
+async def _written(host: Host, run_id: str) -> Written:
+    """Return what a run wrote, wherever that is by now."""
+    live = host.live.get(run_id)
+    if live is not None:
+        return live.transcript.written()
+    few = await host.ledger.output(run_id)
+    return host.transcripts.file(run_id) if few is None else Written(few)
+
+
 async def before(host: Host, run_id: str, position: int) -> dict[Stream, bytes]:
     """Return the end of each stream before `position`, which must be one of the run's own."""
-    return await in_thread(host.transcripts.before, run_id, position)
+    return await in_thread((await _written(host, run_id)).before, position)
 
 
 async def follow(
@@ -94,7 +104,8 @@ async def follow(
             async for chunk in coming:
                 yield chunk
     else:
-        while block := await in_thread(host.transcripts.block, run_id, position):
+        written = await _written(host, run_id)
+        while block := await in_thread(written.block, position):
             for chunk in block:
                 yield chunk
             position = block[-1].position

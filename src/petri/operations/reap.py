@@ -9,7 +9,9 @@ from contextlib import suppress
 from petri.errors import Conflict, PetriError
 from petri.model import Event, RunEvent, Sandbox, State
 from petri.operations import Host
+from petri.operations.becoming import settled_files
 from petri.operations.destroy import end, finish
+from petri.operations.sweeping import Sweeper
 from petri.threads import in_own_thread
 
 _log = logging.getLogger("petri.reap")
@@ -22,6 +24,8 @@ _AT_ONCE = 4
 _FIRST_AGAIN_S = {State.DELETING: 5.0, State.CREATING: 300.0}
 """How long others may be at work on a sandbox before the reaper takes it for left over."""
 _LAST_AGAIN_S = 600.0
+_UNSEEN_S = 300.0
+"""How long a tree that a run saw as a peer stays a folder for the next one."""
 _SLICE_S = 0.05
 """How long the trash is emptied before requests are let in between."""
 
@@ -36,6 +40,8 @@ async def recover(host: Host) -> set[str]:
     if interrupted:
         _log.warning("%d runs were cut off when the server last ended", interrupted)
     await in_own_thread(host.workspaces.tidy)
+    await in_own_thread(host.workspaces.drop_unknown, await host.ledger.live())
+    host.becomings.due.update({each.id: each.becoming or "" for each in await host.ledger.unsettled()})
     unfinished = await host.ledger.unfinished()
     # Of one that was being made nobody was told the id; what was made of it goes.
     half_made = [sandbox for sandbox in unfinished if sandbox.state is State.CREATING]
@@ -73,11 +79,13 @@ class Reaper:
         tidy_at = 0.0
         async with self._tasks:
             self._tasks.create_task(self._empty_trash())
+            self._tasks.create_task(self._sweep())
             while True:
                 await self._try(self._expire)
                 if time.monotonic() >= tidy_at:
                     tidy_at = time.monotonic() + _TIDY_S
                     for step in (
+                        self._settle,
                         self._finish,
                         self._use_up,
                         self._close_runs,
@@ -110,6 +118,13 @@ class Reaper:
             self._again.setdefault(sandbox.id, (now + pause_s, pause_s))
             self._start(sandbox, _finish)
 
+    async def _settle(self) -> None:
+        """Have files become what they are to be, where nobody is at it: a crash or an error left that."""
+        if self._host.becomings.due:
+            for sandbox in await self._host.ledger.unsettled():
+                if not self._host.is_in_use(sandbox.id):
+                    self._start(sandbox, settled_files)
+
     async def _use_up(self) -> None:
         """End ephemeral sandboxes that had their run, but could not be ended after it."""
         for sandbox in await self._host.ledger.used_up():
@@ -128,10 +143,21 @@ class Reaper:
         while True:
             all_tried = True
             try:
-                all_tried = await in_own_thread(self._host.workspaces.empty_trash, within_s=_SLICE_S)
+                all_tried = await in_own_thread(self._free)
             except PetriError as error:
                 _log.warning("the trash could not be emptied: %s (%s)", error.message, error.detail)
             await asyncio.sleep(_TIDY_S if all_tried else _SLICE_S)
+
+    def _free(self) -> bool:
+        swept = self._host.checkouts.sweep(_UNSEEN_S, within_s=_SLICE_S)
+        return self._host.workspaces.empty_trash(within_s=_SLICE_S) and swept
+
+    async def _sweep(self) -> None:
+        """Sweep the store now and then."""
+        sweeper = Sweeper(self._host)
+        while True:
+            await asyncio.sleep(self._host.policy.remembering.sweep_s)
+            await self._try(sweeper.sweep_all)
 
     def _start(self, sandbox: Sandbox, work: Work) -> None:
         """Have `work` done, unless it is under way or not due yet, or much else is: it will come up again."""
@@ -148,7 +174,7 @@ class Reaper:
             pause_s = min(2 * self._again.get(sandbox.id, (0.0, _LOOK_S))[1], _LAST_AGAIN_S)
             self._again[sandbox.id] = (time.monotonic() + pause_s, pause_s)
             why = f"{error.message} ({error.detail})" if isinstance(error, PetriError) else repr(error)
-            _log.warning("sandbox %s is not ended yet, again in %g s: %s", sandbox.id, pause_s, why)
+            _log.warning("sandbox %s is not as it should be yet, again in %g s: %s", sandbox.id, pause_s, why)
         finally:
             self._at_work.discard(sandbox.id)
 

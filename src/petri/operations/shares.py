@@ -11,13 +11,15 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import Protocol
 from weakref import WeakValueDictionary
 
-from petri.errors import NotFound, StorageFull
+from petri.errors import NotFound, StorageFull, counted
 from petri.model import Limits, Sandbox
 from petri.tally import Tally
 from petri.threads import in_own_thread, in_thread
-from petri.workspace import Intake, Space, Weight, Workspaces
+from petri.trees import Totals
+from petri.workspace import Space, Weight, Workspaces
 
 _QUICK = 1_000
 """Names that are counted here and now, in a few milliseconds."""
@@ -28,6 +30,18 @@ _NOTHING = Weight(0, 0)
 
 Count = Callable[[str, int, int], Tally]
 """Counts a folder, and what a cell has deleted and still holds, until it is more bytes or names. Blocks."""
+
+
+class Incoming(Protocol):
+    """What is about to be put into a workspace."""
+
+    def weight(self) -> Weight:
+        """Return what it brings at most."""
+        ...
+
+    def replaces(self) -> Weight:
+        """Return what goes for it. Blocks."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +86,8 @@ class Shares:
         space = self._workspaces.space()
         grown_bytes = max(0, space.used_bytes - self._seen.used_bytes)
         grown_inodes = max(0, space.used_inodes - self._seen.used_inodes)
-        self._grown += Weight(grown_bytes, grown_inodes)
+        if grown_bytes or grown_inodes:
+            self._grown += Weight(grown_bytes, grown_inodes)
         self._seen = space
         return space
 
@@ -117,14 +132,20 @@ class Shares:
         self._measured.pop(sandbox_id, None)
         self._held.discard(sandbox_id)
 
+    def forget(self, sandbox_id: str) -> None:
+        """Know no more what a workspace takes: it is another by now."""
+        self._measured.pop(sandbox_id, None)
+
     def _catch_up(self, sandbox_id: str) -> None:
-        """Add to what is known of a sandbox what the disk grew by since the last time."""
+        """Add to what is known of a sandbox with a run what the disk grew by since the last time."""
+        last = self._living.get(sandbox_id)
+        if last is None:
+            return
         self.look()
-        known, last = self._measured.get(sandbox_id), self._living.get(sandbox_id)
-        if last is not None:
-            self._living[sandbox_id] = self._grown
-            if known is not None:
-                self._measured[sandbox_id] = replace(known, since=known.since + (self._grown - last))
+        self._living[sandbox_id] = self._grown
+        known = self._measured.get(sandbox_id)
+        if known is not None and last != self._grown:
+            self._measured[sandbox_id] = replace(known, since=known.since + (self._grown - last))
 
     # ----------------------------------------------------------------------------------- what it takes
 
@@ -205,7 +226,7 @@ class Shares:
             raise _full(sandbox, measured.used, measured.used, then)
 
     @asynccontextmanager
-    async def taking_in(self, sandbox: Sandbox, owner: int | None, intake: Intake) -> AsyncIterator[None]:
+    async def taking_in(self, sandbox: Sandbox, owner: int | None, intake: Incoming) -> AsyncIterator[None]:
         """Put an upload into its workspace in here; refused if it does not fit beside what is there."""
         # One at a time: two that fit, but not both, would otherwise both find room.
         async with self._taking_in.setdefault(sandbox.id, asyncio.Lock()):
@@ -216,17 +237,18 @@ class Shares:
                 self._measured[sandbox.id] = replace(known, since=known.since + brings)
 
     async def _refuse_without_room(
-        self, sandbox: Sandbox, owner: int | None, intake: Intake, brings: Weight
+        self, sandbox: Sandbox, owner: int | None, intake: Incoming, brings: Weight
     ) -> None:
         share, known = share_of(sandbox.limits), self.known(sandbox.id, owner)
-        if known is not None and (known.at_most + brings).fits(share):
+        # Where the kernel counts, it has counted already what is staged.
+        counted = brings if self.has_quota(owner) else _NOTHING
+        if known is not None and (known.at_most - counted + brings).fits(share):
             return
-        measured = await self._measure_at_rest(sandbox.id, owner, share)
+        used = (await self._measure_at_rest(sandbox.id, owner, share)).used - counted
         net = brings - await in_thread(intake.replaces)
         # What makes a workspace smaller is welcome, however full it is.
-        if not (measured.used + net).fits(share) and not net.fits(_NOTHING):
-            what_fits = _what_fits(share, measured.used, brings)
-            raise _full(sandbox, measured.used, measured.used + net, what_fits)
+        if not (used + net).fits(share) and not net.fits(_NOTHING):
+            raise _full(sandbox, used, used + net, _what_fits(share, used, brings))
 
     async def _measure_at_rest(self, sandbox_id: str, owner: int | None, share: Weight) -> Measured:
         return await self.quick(sandbox_id, owner) or await self.measure(sandbox_id, owner, share)
@@ -237,6 +259,17 @@ def share_of(limits: Limits) -> Weight:
     return Weight(limits.disk_bytes, limits.inodes)
 
 
+def excess_of(holds: Totals, limits: Limits) -> str | None:
+    """Return by what a tree is more than a sandbox may hold, in words; None if it fits."""
+    names = holds.files + holds.links + holds.folders
+    if holds.size <= limits.disk_bytes and names <= limits.inodes:
+        return None
+    return (
+        f"are {counted(holds.size, 'byte')} in {names} files, links and folders, and this sandbox may hold "
+        f"{limits.disk_bytes} in {limits.inodes}: raise limits.disk_bytes and limits.inodes"
+    )
+
+
 def hopeless(share: Weight) -> Weight:
     """Return how far over its share a workspace may be and still be run in."""
     return share + share.or_more(_LEAST_GRACE)
@@ -245,9 +278,13 @@ def hopeless(share: Weight) -> Weight:
 def _what_fits(share: Weight, used: Weight, brings: Weight) -> str:
     left = (share - used).or_more(_NOTHING)
     return (
-        f"the upload brings {brings.disk_bytes} bytes and {brings.inodes} files, and {left.disk_bytes} bytes "
-        f"and {left.inodes} files would fit: delete some, or raise the limit; nothing was written"
+        f"the upload brings {_said(brings)}, and {_said(left)} would fit: delete some, or raise the limit; "
+        "nothing was written"
     )
+
+
+def _said(weight: Weight) -> str:
+    return f"{counted(weight.disk_bytes, 'byte')} and {counted(weight.inodes, 'file')}"
 
 
 def _full(sandbox: Sandbox, used: Weight, would_use: Weight, then: str) -> StorageFull:

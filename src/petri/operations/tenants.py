@@ -8,6 +8,7 @@ from petri.ledger import Deed, HistoryRow, Ledger, Page
 from petri.model import Quotas, Tenant
 from petri.operations import Access, Caller, Host
 from petri.operations.keys import who
+from petri.threads import in_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,8 @@ class Use:
     runs: int
     disk_bytes: int | None
     """None where nobody measures: no server runs."""
+    store_bytes: int | None = None
+    """What is kept of its trees takes so much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,5 +59,7 @@ async def events(host: Host, name: str, limit: int, cursor: str | None) -> Page[
 
 async def _standing(host: Host, tenant: Tenant) -> Standing:
     live = await host.ledger.live(tenant.name)
-    use = Use(len(live), host.desk.runs(tenant.name), await host.tenant_disk.used(tenant.name))
+    files = await host.tenant_disk.used(tenant.name)
+    kept = await in_thread(host.store.disk_bytes, tenant.name)
+    use = Use(len(live), host.desk.runs(tenant.name), files, kept)
     return Standing(tenant, host.access.quotas(tenant.name), use)

@@ -28,6 +28,10 @@ _NEARLY = Weight(1 << 16, 0)
 """Where a quota refuses one more block, so much may be left: a file system gives out several at a time."""
 
 
+_NEARLY_EMPTY = 16
+"""Of a workspace that holds less than one part in so many of its share, no file can be large."""
+
+
 class Watch:
     """Looks after the disk of one run while it lives, and says in the end whether it was full."""
 
@@ -39,6 +43,9 @@ class Watch:
         known = shares.known(sandbox_id, owner)
         self._began_with = known.used if known else None
         self._began_on = shares.begin(sandbox_id)
+        self._doubt = known.since if known else Weight(0, 0)
+        self.file_bytes = self._largest_file(known)
+        """How large a file may become in this run, if that is less than its whole share of the disk."""
         self._when_short: Weight | None = None
         """What the workspace held when this run was first counted on a disk that is short."""
         self._timer: asyncio.TimerHandle | None = None
@@ -63,9 +70,11 @@ class Watch:
         if outcome.cancelled and not self._has_ended_it:
             return outcome
         try:
-            if self._says is None and self._may_be_over():
+            if self._has_ended_it:
+                await self._weigh()  # it wrote on until it was dead; the next run is judged by what it left
+            elif self._says is None and self._may_be_over():
                 await self._measure()
-            said = self._says or self._said_by_quota()
+            said = self._says or self._said_by_quota() or await self._said_by_limit()
         except PetriError as error:  # how the run ended is known, whatever became of its disk
             _log.warning("the disk of sandbox %s could not be read: %s", self._sandbox_id, error.message)
             said = self._says
@@ -109,12 +118,16 @@ class Watch:
 
     async def _measure(self) -> None:
         """Count, and judge."""
-        measured = await self._shares.quick(self._sandbox_id, self._owner)
-        if measured is None or not (self._is_over or self._explains(measured)):
-            measured = await self._shares.measure(self._sandbox_id, self._owner, self._share)
+        measured = await self._weigh()
         if self._began_with is None:
             self._began_with = measured.used
         self._says = self._judge(measured)
+
+    async def _weigh(self) -> Measured:
+        measured = await self._shares.quick(self._sandbox_id, self._owner)
+        if measured is None or not (self._is_over or self._explains(measured)):
+            measured = await self._shares.measure(self._sandbox_id, self._owner, self._share)
+        return measured
 
     def _explains(self, measured: Measured) -> bool:
         """Say whether a count of what has a name leaves no room for much that has none.
@@ -156,6 +169,29 @@ class Watch:
         if self._began_with is None or self._began_with.fits(self._share):
             return self._share
         return self._share.or_more(self._began_with + _SCRAPS)
+
+    def _largest_file(self, known: Measured | None) -> int | None:
+        """Return how large a file may become for all of it to fit, where the kernel does not see to that.
+
+        Then whoever writes one file until there is no room is told so by an error and need not be ended. Only
+        in a workspace that is nearly empty: a large file that is there already could not be written to.
+        """
+        if known is None or self._shares.has_quota(self._owner):
+            return None
+        share, taken = self._share.disk_bytes, known.at_most.disk_bytes
+        return share - taken - _NEARLY.disk_bytes if taken < share // _NEARLY_EMPTY else None
+
+    async def _said_by_limit(self) -> str | None:
+        """Say so if one file became as large as it could."""
+        known = self._shares.known(self._sandbox_id, self._owner)
+        if known is None or self.file_bytes is None:
+            return None
+        slack = _NEARLY + _NEARLY + self._doubt
+        if (known.at_most + slack).disk_bytes <= self._share.disk_bytes:
+            return None
+        measured = await self._shares.measure(self._sandbox_id, self._owner, self._share)
+        is_full = (measured.used + slack).disk_bytes > self._share.disk_bytes
+        return f"the workspace is full: {measured.used.of(self._share)}" if is_full else None
 
     def _said_by_quota(self) -> str | None:
         if not self._shares.has_quota(self._owner):

@@ -3,24 +3,28 @@
 `sync_client.py` is generated from this file by `scripts/generate-sdk`: change this one, run that.
 """
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
 
-from petri.errors import NotFound
+from petri.errors import Conflict, NotFound, PathsConflict
 from petri.sdk.asking import Ask, file_path, segment
 from petri.sdk.async_admin import AsyncAdmin
 from petri.sdk.async_connection import AsyncConnection
+from petri.sdk.async_folders import AsyncFolders
+from petri.sdk.async_races import AsyncRaces
 from petri.sdk.bodies import Content, Multipart, OneFile, Progress, Source, as_text_or_base64, parts
 from petri.sdk.config import is_loopback
 from petri.sdk.events import Event, Stream
-from petri.sdk.fields import Change, Command, Lifetime, Limits, Network, given
+from petri.sdk.fields import Change, Command, Lifetime, Limits, Network, Peer, given
 from petri.sdk.following import Following, events_of
 from petri.sdk.landing import Landing
-from petri.sdk.naming import is_sandbox_id
+from petri.sdk.mirrors import Folder
+from petri.sdk.naming import folder_name, is_sandbox_id
 from petri.sdk.waiting import in_thread
 from petri.wire import (
+    EnvironmentAnswer,
     EventAnswer,
     EventList,
     ExecAnswer,
@@ -37,7 +41,7 @@ from petri.wire import (
 )
 
 
-class AsyncClient:
+class AsyncClient(AsyncFolders, AsyncRaces):
     """A Petri server, asked from Python.
 
     Answers are the models of `petri.wire`, refusals the classes of `petri.errors`; a command that fails
@@ -63,6 +67,9 @@ class AsyncClient:
         retries: int = 3,
     ) -> None:
         self._connection = AsyncConnection(url, api_key, timeout_s, retries)
+        super().__init__(self.url, api_key, retries)
+        self._met: dict[str, str] = {}
+        """The sandboxes that folders were run in, by their names."""
         self.admin = AsyncAdmin(self._connection)
         """Keys, tenants and quotas; for `admin` keys."""
 
@@ -86,6 +93,7 @@ class AsyncClient:
 
     async def aclose(self) -> None:
         """Close the connections to the server. Runs go on without us."""
+        await in_thread(self._mirrors.close)
         await self._connection.aclose()
 
     # -------------------------------------------------------------------------------------- sandboxes
@@ -103,8 +111,10 @@ class AsyncClient:
         network: Network | None = None,
         env: Mapping[str, str] | None = None,
         metadata: Mapping[str, str] | None = None,
+        peers: Sequence[Peer] | None = None,
         created_by: str | None = None,
         agent: str | None = None,
+        from_snapshot: str | None = None,
     ) -> SandboxAnswer:
         """Create a sandbox, or return the live one that already has this `name`."""
         fields = {
@@ -118,8 +128,10 @@ class AsyncClient:
             "network": network,
             "env": env,
             "metadata": metadata,
+            "peers": peers,
             "created_by": created_by,
             "agent": agent,
+            "from_snapshot": from_snapshot,
         }
         return await self._connection.ask(Ask("POST", "/v1/sandboxes", json=given(fields)), SandboxAnswer)
 
@@ -286,9 +298,50 @@ class AsyncClient:
             for run in page.runs:
                 yield run
 
-    async def run(self, run_id: str) -> RunAnswer:
+    async def run(
+        self,
+        folder: Folder,
+        filename: str,
+        /,
+        *,
+        sandbox: str | None = None,
+        progress: Progress | None = None,
+        **command: Unpack[Command],
+    ) -> ExecAnswer:
+        """Push a folder and run a file of it: two requests, or only the second if nothing changed here.
+
+        Without a `sandbox`, in one of the folder's own, which is made if it is not there, and kept. To find
+        it, or one by its name, takes one more request the first time.
+        """
+        command["filename"] = filename
+        name = sandbox or folder_name(folder)
+        before = self._met.get(name)
+        chosen = before or await self._meet(name, make=sandbox is None)
+        try:
+            await self._push_if_changed(folder, chosen, progress)
+            return await self.exec(chosen, **command)
+        except (NotFound, Conflict) as error:
+            if before is None or isinstance(error, PathsConflict):
+                raise
+            chosen = await self._meet(name, make=sandbox is None)
+            if chosen == before:  # else the one that had the name is gone, and another one has it by now
+                raise
+        await self._push_if_changed(folder, chosen, progress)
+        return await self.exec(chosen, **command)
+
+    async def _meet(self, name: str, *, make: bool) -> str:
+        self._met[name] = (await self.create(name=name)).id if make else await self.sandbox_id(name)
+        return self._met[name]
+
+    async def show_run(self, run_id: str) -> RunAnswer:
         """Return one run: who asked, what ran, when, and how it ended."""
         return await self._connection.ask(Ask("GET", _run(run_id)), RunAnswer)
+
+    async def environment(self, sandbox: str, *, run: str | None = None) -> EnvironmentAnswer:
+        """Return the packages of a sandbox's last run that wanted some, or of `run`: who needs each."""
+        params = given({"run": run})
+        ask = Ask("GET", _sandbox(sandbox) + "/environment", params=params)
+        return await self._connection.ask(ask, EnvironmentAnswer)
 
     async def run_output(self, run_id: str, stream: Stream = "stdout") -> bytes:
         """Return the exact bytes a run wrote to `stream`."""

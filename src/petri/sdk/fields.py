@@ -1,9 +1,11 @@
 """What may be asked for, as typed keyword arguments. `petri.wire` says what each one means."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Required, TypedDict
 
 Lifetime = Literal["persistent", "ephemeral"]
+Dependencies = Literal["auto", "manifest-only", "off"]
+Missing = Literal["report", "repeat", "continue"]
 ScopeName = Literal["read", "run", "admin"]
 
 
@@ -28,6 +30,16 @@ class Network(TypedDict, total=False):
     allow: Sequence[str]
 
 
+class Peer(TypedDict, total=False):
+    """Another sandbox whose files runs may read at `at`; as in `tree` for good, or as at each run's start."""
+
+    sandbox: Required[str]
+    at: Required[str]
+    tree: str
+    snapshot: str
+    follow: Literal[True]
+
+
 class Change(TypedDict, total=False):
     """What `update` may change; None clears `name`, `ttl_s` and `idle_s`."""
 
@@ -37,6 +49,7 @@ class Change(TypedDict, total=False):
     limits: Limits
     network: Network
     metadata: Mapping[str, str]
+    peers: Sequence[Peer]
 
 
 class Quotas(TypedDict, total=False):
@@ -66,7 +79,13 @@ class Command(TypedDict, total=False):
     limits: Limits | None
     """For this run alone, tighter than its sandbox's; its time is `timeout_s`."""
     engine: str | None
+    dependencies: Dependencies | None
+    """Which packages are installed for it: those it imports, those in a manifest, or none."""
+    missing: Missing | None
+    """What becomes of it when a module turns out to be missing that a package brings; default: it is told."""
     network: Network
+    keep: Literal["always", "on_success", "never"]
+    """What becomes of what it does to the files; default: it stays."""
     created_by: str | None
     agent: str | None
 

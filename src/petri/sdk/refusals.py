@@ -6,7 +6,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from petri.errors import PetriError, Unavailable
-from petri.sdk.codes import from_code, no_server, not_ours
+from petri.sdk.codes import from_code, from_problem_json, no_server, not_ours
 from petri.wire import Problem
 
 T = TypeVar("T", bound=BaseModel)
@@ -14,7 +14,8 @@ T = TypeVar("T", bound=BaseModel)
 
 def from_problem(problem: Problem) -> PetriError:
     """Return the error `problem` names; one this release does not know is a plain `PetriError`."""
-    return from_code(problem.code, problem.detail, problem.field)
+    told = from_problem_json(problem.model_dump()) if problem.conflicts else None
+    return told or from_code(problem.code, problem.detail, problem.field)
 
 
 def from_answer(response: httpx.Response) -> PetriError:

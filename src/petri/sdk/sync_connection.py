@@ -18,10 +18,10 @@ from petri.sdk.events import Event
 from petri.sdk.following import Following, fell_silent
 from petri.sdk.refusals import from_answer, from_failure, understood
 from petri.sdk.waiting import flow, pause
-from petri.wire import EventList, KeyList, RunList, SandboxList, TenantList
+from petri.wire import EventList, KeyList, RunList, SandboxList, SnapshotList, TenantList
 
 T = TypeVar("T", bound=BaseModel)
-PageT = TypeVar("PageT", SandboxList, RunList, EventList, KeyList, TenantList)
+PageT = TypeVar("PageT", SandboxList, RunList, EventList, SnapshotList, KeyList, TenantList)
 
 PAGE = 100
 """How many of a list are fetched at a time."""

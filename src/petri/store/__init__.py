@@ -26,7 +26,7 @@ Everything here is synchronous, meant for threads, and safe to use from many. On
     sweep.py, check.py             garbage collection, and whether all is as it should be
     disk.py                        fsync and friends
 
-Imported by: nobody yet. Imports: `petri.trees`, `petri.errors`.
+Imported by: `operations`, `app`. Imports: `petri.trees`, `petri.errors`.
 """
 
 import fcntl
@@ -42,15 +42,15 @@ from typing import NamedTuple
 from petri.errors import Unavailable
 from petri.store.check import check
 from petri.store.disk import make_folder, on_disk
-from petri.store.layout import LIST, pieces_of
+from petri.store.layout import LIST, Piece, pieces_of
 from petri.store.packing import unpack
-from petri.store.reading import parts, size, verified, whole
+from petri.store.reading import Opened, Run, parts, size, verified, whole
 from petri.store.shelf import Shelf
-from petri.store.sweep import Swept, sweep
+from petri.store.sweep import NOTHING_SPARE, Spare, Swept, missing, sweep
 from petri.store.writing import Writing, checked
 from petri.trees import EMPTY, Entry, Fetch, address, decode
 
-__all__ = ["Store", "Swept", "Usage", "Writing"]
+__all__ = ["Opened", "Run", "Spare", "Store", "Swept", "Usage", "Writing"]
 
 _PACK_BYTES = 256 << 20
 
@@ -168,10 +168,27 @@ class Store:
         return verified(digest, place, content) if verify else content
 
     def _in_pieces(self, tenant: str, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        for piece in pieces:
-            with self._shelf(tenant) as shelf:  # not for longer: nobody knows when the next is asked for
-                content = b"".join(parts(shelf, piece))
-            yield content
+        for piece in pieces:  # the shelf is not held meanwhile: nobody knows when the next is asked for
+            yield self._piece(tenant, piece)
+
+    def open_at(self, tenant: str, digest: bytes) -> Opened:
+        """Return a content of which any part can be read, not verified; `NotFound` if it is not there.
+
+        As with `open_blob`, one that is in no tree can be read for the grace period of `gc`.
+        """
+        with self._shelf(tenant) as shelf:
+            shelf.touch(checked(digest))
+            place, stored = shelf.read(digest)
+            if place.form != LIST:
+                content = unpack(digest, place, stored)
+                return Opened(lambda _: content, [Piece(len(content), digest)])
+            pieces = pieces_of(stored)
+            shelf.has(piece.digest for piece in pieces)
+        return Opened(partial(self._piece, tenant), pieces)
+
+    def _piece(self, tenant: str, digest: bytes) -> bytes:
+        with self._shelf(tenant) as shelf:
+            return b"".join(parts(shelf, digest))
 
     def fsck(self, tenant: str, *, deep: bool) -> list[str]:
         """Return what is wrong with the tenant's objects, in words; nothing if all is well.
@@ -181,26 +198,38 @@ class Store:
         with self._shelf(tenant) as shelf:
             return list(check(shelf, deep=deep))
 
-    def gc(self, tenant: str, roots: Iterable[bytes], grace_s: float) -> Swept:
+    def missing(self, tenant: str, trees: Iterable[bytes]) -> list[bytes]:
+        """Return the objects that `trees` need and the tenant's store does not have."""
+        with self._shelf(tenant) as shelf:
+            return missing(shelf, (checked(tree) for tree in trees))
+
+    def gc(self, tenant: str, roots: Iterable[bytes], grace_s: float, spare: Spare = NOTHING_SPARE) -> Swept:
         """Drop what none of the trees `roots` needs and nobody put, found or asked for in `grace_s`.
+
+        What the trees of `spare` need stays too, as far as it fits.
 
         Others go on reading and writing. The grace period is longer than it takes from a commit to the tree
         being a root, and from gathering the roots to this call; not than the sweep itself takes.
         `Unavailable` if a folder object that is needed is damaged; nothing is dropped then.
         """
         with self._shelf(tenant) as shelf:
-            return sweep(shelf, (checked(root) for root in roots), grace_s)
+            return sweep(shelf, (checked(root) for root in roots), grace_s, spare)
 
     def usage(self, tenant: str) -> Usage:
         """Return what the tenant's objects take."""
         with self._shelf(tenant) as shelf, shelf.guard:
             return Usage(len(shelf.table), sum(pack.end for pack in shelf.packs.values()))
 
+    def disk_bytes(self, tenant: str | None = None) -> int:
+        """Return what the files of a tenant's store take, or everybody's. Loads nothing."""
+        folders = self._root.glob("*/") if tenant is None else [self._root / _folder_of(tenant)]
+        with on_disk():
+            return sum(_size(path) for folder in folders if folder.is_dir() for path in folder.iterdir())
+
     @contextmanager
     def _shelf(self, name: str) -> Iterator[Shelf]:
         """Have a tenant's objects loaded while they are used."""
-        # Hashed: whoever chose the name, it is no path.
-        folder = address(name.encode("utf-8", "surrogatepass")).hex()
+        folder = _folder_of(name)
         with self._guard:
             if self._lock < 0:
                 raise Unavailable("the store is closed")
@@ -215,3 +244,15 @@ class Store:
             with self._guard:
                 tenant.users -= 1
                 tenant.idle_since = time.monotonic()
+
+
+def _folder_of(tenant: str) -> str:
+    """Return the name of a tenant's folder: hashed, for whoever chose the tenant's name, it is no path."""
+    return address(tenant.encode("utf-8", "surrogatepass")).hex()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # swept just now
+        return 0

@@ -9,7 +9,7 @@ are then unlinked, before anything is copied: on a full disk that comes first. A
 that are half dead, or small, are gathered in new ones. A crash at any point leaves the old packs or the new.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from petri.errors import Invalid
@@ -37,10 +37,23 @@ class Swept(NamedTuple):
     """Bytes the disk has back. What is dropped from a pack that is mostly alive stays until that changes."""
     missing: list[bytes]
     """Objects that the trees need and the store does not have: too large to be kept, or lost."""
+    let_go: list[bytes]
+    """Trees for which there was no room."""
 
 
-def sweep(shelf: Shelf, roots: Iterable[bytes], grace_s: float) -> Swept:
-    """Drop what none of the trees `roots` needs and nobody has touched in `grace_s`.
+class Spare(NamedTuple):
+    """Trees that are kept while there is room for them, the dearest first."""
+
+    trees: Sequence[bytes] = ()
+    most_bytes: int = 0
+    """What they may take in all, beyond what is needed anyhow."""
+
+
+NOTHING_SPARE = Spare()
+
+
+def sweep(shelf: Shelf, roots: Iterable[bytes], grace_s: float, spare: Spare = NOTHING_SPARE) -> Swept:
+    """Drop what no tree of `roots` needs, none of `spare` that fits, and nobody has touched in `grace_s`.
 
     `Unavailable` if a folder object that is there cannot be read, and then nothing is dropped: what it
     refers to is not known.
@@ -52,10 +65,33 @@ def sweep(shelf: Shelf, roots: Iterable[bytes], grace_s: float) -> Swept:
         with shelf.guard:
             shelf.table.unmark()
         missing = _Marking(shelf).trees(roots)
+        let_go = _mark_spare(shelf, spare)
         dropped = _forget(shelf, numbers, limit)
         shelf.forget_long_sessions(limit)
         freed = _free(shelf, packs)
-        return Swept(dropped, freed, missing)
+        return Swept(dropped, freed, missing, let_go)
+
+
+def missing(shelf: Shelf, trees: Iterable[bytes]) -> list[bytes]:
+    """Return what the store does not have of what `trees` need."""
+    with shelf.sweeping:
+        with shelf.guard:
+            shelf.table.unmark()
+        return _Marking(shelf).trees(trees)
+
+
+def _mark_spare(shelf: Shelf, spare: Spare) -> list[bytes]:
+    """Mark those of the trees that fit; return the others."""
+    left, let_go = spare.most_bytes, []
+    for tree in spare.trees:
+        marking = _Marking(shelf)
+        marking.trees([tree])
+        if marking.new_bytes > left:
+            marking.undo()
+            let_go.append(tree)
+        else:
+            left -= marking.new_bytes
+    return let_go
 
 
 class _Marking:
@@ -65,6 +101,15 @@ class _Marking:
         self._shelf = shelf
         self._folders: list[bytes] = []
         self._missing: dict[bytes, None] = {}
+        self._marked: list[tuple[bytes, int]] = []
+        self.new_bytes = 0
+        """What is stored of that which nothing needed before."""
+
+    def undo(self) -> None:
+        """Take back every mark."""
+        with self._shelf.guard:
+            for digest, mark in self._marked:
+                self._shelf.table.take_mark(digest, mark)
 
     def trees(self, roots: Iterable[bytes]) -> list[bytes]:
         """Mark all that `roots` need, and return what of it is missing."""
@@ -90,6 +135,7 @@ class _Marking:
         if had is None:
             self._missing[address] = None
         elif not had & _OPENED:
+            self._marked.append((address, _OPENED))
             self._folders.append(address)
             self._need([address])
 
@@ -113,8 +159,11 @@ class _Marking:
                 had = table.mark(digest, _NEEDED)
                 if had is None:
                     self._missing[digest] = None
-                elif not had & _NEEDED and (place := table.find(digest)) and place.form == LIST:
-                    lists.append(digest)
+                elif not had & _NEEDED and (place := table.find(digest)):
+                    self._marked.append((digest, _NEEDED))
+                    self.new_bytes += place.stored
+                    if place.form == LIST:
+                        lists.append(digest)
         for digest in lists:
             self._need(piece.digest for piece in pieces_of(self._shelf.read(digest)[1]))
 
@@ -132,12 +181,15 @@ def _forget(shelf: Shelf, numbers: frozenset[int], limit: int) -> int:
 
 
 def _unmarked(shelf: Shelf, numbers: frozenset[int], young: int) -> Iterator[Found]:
-    """Yield what is kept and refers to others that may not be marked yet."""
+    """Yield what is kept and refers to others that may not be marked yet.
+
+    Not the empty folder, should somebody have put it: nothing ever opens that, and it would come up for ever.
+    """
     for found in shelf.table:
         (pack, _, _, kind, form), time, mark = found.place, found.time, found.mark
         is_kept = mark or time >= young or pack not in numbers
         refers = (kind == FOLDER and not mark & _OPENED) or (form == LIST and not mark & _NEEDED)
-        if is_kept and refers:
+        if is_kept and refers and found.digest != EMPTY:
             yield found
 
 

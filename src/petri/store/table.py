@@ -103,6 +103,12 @@ class Table:
         bucket[at + _MARK_AT] = had | mark
         return had
 
+    def take_mark(self, digest: bytes, mark: int) -> None:
+        """Take `mark` from an object, if it is there."""
+        bucket, at = self._at(digest)
+        if at >= 0:
+            bucket[at + _MARK_AT] &= ~mark
+
     def put(self, digest: bytes, place: Place, time: int) -> None:
         """Have an object that is here already at its old place, any other at this one."""
         if not self.touch(digest, time):

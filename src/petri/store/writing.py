@@ -1,6 +1,7 @@
 """Putting objects into the store, many at a time and visible together."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from types import TracebackType
 from typing import Self
 
@@ -12,9 +13,10 @@ from petri.store.disk import on_disk, read_at
 from petri.store.layout import BATCH_BYTES, BLOB, FOLDER, LIST, Piece, Record, body, contents_offset, list_of
 from petri.store.packing import pack
 from petri.store.packs import Span
+from petri.store.reading import Opened
 from petri.store.shelf import Shelf
 from petri.store.table import Place
-from petri.trees import ADDRESS_BYTES, Link, decode
+from petri.trees import ADDRESS_BYTES, Hashing, Link, decode
 
 
 class Writing:
@@ -73,6 +75,44 @@ class Writing:
             return self._put(BLOB, b"".join(_windows(descriptor, size)), digest)
         return self._put_large(BLOB, _windows(descriptor, size), digest)
 
+    def put_stream(self, content: Iterable[bytes], digest: bytes | None = None) -> bytes:
+        """Have a content that comes piece by piece in the store and return its digest.
+
+        Holds little of it in memory. `Invalid` if its digest is not the one given.
+        """
+        windows = _gathered(content)
+        first = next(windows, b"")
+        if len(first) <= WHOLE_BYTES[BLOB]:  # then it is the only one
+            return self._put(BLOB, first, digest)
+        return self._put_large(BLOB, chain((first,), windows), digest)
+
+    def put_changed(self, old: Opened, made: Iterable[bytes | tuple[int, int]], digest: bytes) -> bytes:
+        """Have a large content in the store that is made of new bytes and of parts of an old one.
+
+        Returns its digest; `Invalid` if that is not the one given. A part is where it begins and where it
+        ends. Pieces that come whole are neither cut nor stored again.
+        """
+        self._check()
+        made_of = _MadeOf(self._put_piece)
+        with Hashing(old.size) as hashing:
+            for part in made:
+                if isinstance(part, bytes):
+                    hashing.update(part)
+                    made_of.add(None, part)
+                else:
+                    for piece, content in old.parts(*part):
+                        hashing.update(content)
+                        made_of.add(piece, content)
+            actual = _agreed(hashing.digest(), digest)
+        if not self._holds(actual):
+            self._keep(actual, BLOB, LIST, list_of(made_of.done()))
+        return actual
+
+    def _put_piece(self, content: bytes | memoryview) -> Piece:
+        piece = Piece(len(content), blake3(content).digest())
+        self._add(BLOB, piece.digest, content)
+        return piece
+
     def commit(self) -> None:
         """Have all that was put on the disk, and there for everybody. May be called again after more.
 
@@ -107,8 +147,7 @@ class Writing:
         hasher = blake3()
         named = []
         for piece in pieces(kind, _hashed(hasher, windows)):
-            named.append(Piece(len(piece), blake3(piece).digest()))
-            self._add(BLOB, named[-1].digest, piece)
+            named.append(self._put_piece(piece))
         actual = _agreed(hasher.digest(), digest)
         if not self._holds(actual):
             self._keep(actual, kind, LIST, list_of(named))
@@ -145,6 +184,38 @@ class Writing:
         self._pending_bytes = 0
 
 
+class _MadeOf:
+    """The pieces of a content in the making: old ones as they come, and what lies between, cut anew."""
+
+    def __init__(self, put: Callable[[memoryview], Piece]) -> None:
+        self._put = put
+        self._pieces: list[Piece] = []
+        self._loose: list[bytes] = []
+        self._loose_bytes = 0
+
+    def add(self, piece: Piece | None, content: bytes) -> None:
+        """Add a piece that is in the store, or a content that belongs to none."""
+        if piece is not None:
+            self._cut()
+            self._pieces.append(piece)
+            return
+        self._loose.append(content)
+        self._loose_bytes += len(content)
+        if self._loose_bytes >= WINDOW_BYTES:
+            self._cut()
+
+    def done(self) -> list[Piece]:
+        """Return them all."""
+        self._cut()
+        return self._pieces
+
+    def _cut(self) -> None:
+        self._pieces += [
+            self._put(piece) for piece in pieces(BLOB, [b"".join(self._loose)] * bool(self._loose))
+        ]
+        self._loose, self._loose_bytes = [], 0
+
+
 def checked(digest: bytes) -> bytes:
     """Return `digest` if it can be one, else raise `Invalid`."""
     if len(digest) != ADDRESS_BYTES:
@@ -162,6 +233,20 @@ def _hashed(hasher: blake3, windows: Iterable[bytes]) -> Iterator[bytes]:
     for window in windows:
         hasher.update(window)
         yield window
+
+
+def _gathered(content: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield `content` in windows; only the last may be short."""
+    held: list[bytes] = []
+    size = 0
+    for piece in content:
+        held.append(piece)
+        size += len(piece)
+        if size >= WINDOW_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)
 
 
 def _windows(descriptor: int, size: int) -> Iterator[bytes]:

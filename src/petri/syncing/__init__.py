@@ -12,10 +12,10 @@
 Imported by: `sdk`. Imports: `petri.trees`, `petri.errors`.
 """
 
-from petri.syncing.delta import WORTH_SIGNING, Delta, Signature, compare, rebuild, sign
+from petri.syncing.delta import WORTH_SIGNING, Delta, Signature, compare, instructions, rebuild, sign
 from petri.syncing.growing import Growing
 from petri.syncing.having import MOST_DIGESTS, asked_digests, decode_held, encode_held
-from petri.syncing.ignoring import GITIGNORE, PETRIIGNORE, STAGE, Ignoring
+from petri.syncing.ignoring import GITIGNORE, LONGEST_RULES, PETRIIGNORE, STAGE, Ignoring
 from petri.syncing.records import (
     LONGEST_PATH,
     NOTHING,
@@ -36,12 +36,13 @@ from petri.syncing.records import (
     payload_length,
 )
 from petri.syncing.settling import Meeting, Mode, Prefer, Settled, but, settle
-from petri.syncing.stream import PIECE_BYTES, Incoming, Outgoing, Source
+from petri.syncing.stream import PIECE_BYTES, Incoming, Outgoing, Source, compressed
 from petri.syncing.telling import NewFile, Step, steps
 
 __all__ = [
     "GITIGNORE",
     "LONGEST_PATH",
+    "LONGEST_RULES",
     "MOST_DIGESTS",
     "NOTHING",
     "PETRIIGNORE",
@@ -78,8 +79,10 @@ __all__ = [
     "asked_digests",
     "but",
     "compare",
+    "compressed",
     "decode_held",
     "encode_held",
+    "instructions",
     "payload_length",
     "rebuild",
     "settle",

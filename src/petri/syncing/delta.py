@@ -19,6 +19,7 @@ from blake3 import blake3
 
 from petri.errors import Invalid
 from petri.syncing.records import read_varint, varint
+from petri.trees import Hashing
 
 Read = Callable[[int, int], bytes]
 """Gives the bytes of a content from an offset on, as many as asked for; fewer only at its end."""
@@ -274,25 +275,51 @@ def _same_groups(old: Signature, read: Read, size: int) -> tuple[bytes, list[tup
     From the beginning, groups are looked for where they were. From the first one on that is not there,
     they are looked for as far from the end as they were: one insertion, or any change in place, is found so.
     """
-    whole = blake3()
     found: list[tuple[int, _Group]] = []
     at = shift = 0
-    for group in _groups(old):
-        begin = group.offset + shift
-        if begin < at or begin + group.length > size:
-            continue
-        for piece in _pieces(read, at, begin - at):
-            whole.update(piece)
-        data = _exactly(read, begin, group.length)
-        whole.update(data)
-        at = begin + group.length
-        if _mark(data) == group.mark:
-            found.append((begin, group))
-        else:
-            shift = size - old.size
-    for piece in _pieces(read, at, size - at):
-        whole.update(piece)
-    return whole.digest(), found
+    with Hashing(size) as whole:
+        passing = _Passing(read, size, whole)
+        for group in _groups(old):
+            begin = group.offset + shift
+            if begin < at or begin + group.length > size:
+                continue
+            at = begin + group.length
+            if _mark(passing.part(begin, at)) == group.mark:
+                found.append((begin, group))
+            else:
+                shift = size - old.size
+        passing.to(size)
+        return whole.digest(), found
+
+
+class _Passing:
+    """A content that is read once, from its beginning to its end, and hashed on the way."""
+
+    def __init__(self, read: Read, size: int, whole: Hashing) -> None:
+        self._read = read
+        self._size = size
+        self._whole = whole
+        self._window = b""
+        self._begin = self._end = 0
+        """Where the window is."""
+
+    def part(self, begin: int, end: int) -> bytes | memoryview:
+        """Return what is between two places, the first of which is not before the last part's end."""
+        self.to(min(begin + 1, end))
+        parts: list[bytes | memoryview] = []
+        while self._end < end:
+            parts.append(memoryview(self._window)[begin - self._begin :])
+            begin = self._end
+            self.to(begin + 1)
+        parts.append(memoryview(self._window)[begin - self._begin : end - self._begin])
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def to(self, end: int) -> None:
+        """Pass on until what is before `end` has been read."""
+        while self._end < end:
+            self._window = _exactly(self._read, self._end, min(_WINDOW // 4, self._size - self._end))
+            self._begin, self._end = self._end, self._end + len(self._window)
+            self._whole.update(self._window)
 
 
 def _groups(old: Signature) -> Iterator[_Group]:
@@ -322,10 +349,13 @@ def _table(old: Signature, left_out: set[int]) -> dict[tuple[int, int], int]:
 
 
 def _average(size: int) -> int:
-    """Return how long chunks are to be: short for small deltas, long where there would be too many."""
+    """Return how long chunks are to be: short for small deltas, long where there would be too many.
+
+    What is small is text more often than not, of which twice as much is as little on the line.
+    """
     if size < 2**20:
-        return 1024
-    return 2048 if size < 2**28 else 4096 if size < 2**30 else 16384
+        return 2048
+    return 1024 if size < 2**28 else 4096 if size < 2**30 else 16384
 
 
 def _mark(data: bytes | memoryview) -> int:

@@ -3,12 +3,14 @@
 Only the folders that records speak of are opened, and nothing recurses: a path may have 2,048 names.
 """
 
-from collections.abc import Collection
+import sys
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import NoReturn
 
-from petri.errors import Invalid
+from petri.errors import Invalid, TooLarge
 from petri.syncing.records import (
+    LONGEST_PATH,
     NOTHING,
     ChangedFile,
     Delete,
@@ -22,6 +24,9 @@ from petri.syncing.records import (
 )
 from petri.trees import EMPTY, Entry, Fetch, File, Folder, Link, Put, encode
 
+_LONGEST = 2 * LONGEST_PATH
+"""What one path moved into another makes. Where files are made of it, less is allowed, and told better."""
+
 
 class _Open:
     """A folder that is looked into, and may be changed."""
@@ -33,11 +38,19 @@ class _Open:
 
 
 class Growing:
-    """What `tree` is becoming. `fetch` gives folder objects; `NOTHING` is the empty tree, too."""
+    """What `tree` is becoming. `fetch` gives folder objects; `NOTHING` is the empty tree, too.
 
-    def __init__(self, fetch: Fetch, tree: bytes) -> None:
+    `most_folders` can come by themselves around other things: a path of a few bytes may have 2,048 of them.
+    """
+
+    def __init__(self, fetch: Fetch, tree: bytes, most_folders: int = sys.maxsize) -> None:
         self._fetch = fetch
+        self._most_folders = most_folders
+        self.folders_made = 0
+        """How many came by themselves."""
         self._root = self._opened(EMPTY if tree == NOTHING else tree)
+        self._near: tuple[bytes | None, _Open] = None, self._root
+        """The folder that something was last put into: what comes next is often put there, too."""
 
     def apply(self, record: Record) -> None:
         """Change the tree as `record` says; `Invalid` if that cannot be done, with the tree as it was."""
@@ -82,8 +95,13 @@ class Growing:
         return None
 
     def tree(self, put: Put) -> bytes:
-        """Return the address of what the tree has become; its new folder objects are put."""
+        """Return the address of what the tree has become; its new folder objects are put.
+
+        `Invalid` if a path in it is far longer than paths can be: no record has one, but folders move into
+        folders, and all the paths of a tree that is 100,000 folders deep would take ten gigabytes.
+        """
         addresses: dict[_Open, bytes] = {}
+        longest: dict[_Open, int] = {}
         waiting = [self._root]
         while waiting:
             folder = waiting[-1]
@@ -94,6 +112,7 @@ class Growing:
             closed = {
                 name: Folder(addresses[each]) if isinstance(each, _Open) else each for name, each in entries
             }
+            longest[folder] = _longest(folder, longest)
             addresses[folder] = put(encode(closed)) if closed else EMPTY
             waiting.pop()
         return addresses[self._root]
@@ -120,6 +139,7 @@ class Growing:
 
     def _holder(self, path: bytes) -> tuple[_Open, bytes]:
         """Return the folder around what is at `path`, and its name in there."""
+        self._near = None, self._root  # whoever asks may take it away
         *above, name = path.split(b"/")
         folder = self._root
         for part in above:
@@ -140,16 +160,25 @@ class Growing:
 
     def _around(self, path: bytes) -> tuple[_Open, bytes]:
         """Return the folder around `path`, made if it is not there."""
-        *above, name = path.split(b"/")
+        around, _, name = path.rpartition(b"/")
+        if around != self._near[0]:
+            self._near = around, self._made(path, around)
+        return self._near[1], name
+
+    def _made(self, path: bytes, around: bytes) -> _Open:
+        above = around.split(b"/") if around else []
         folder = self._root
         for part in above:
             inner = self._inner(folder, part)
             if inner is None:
                 if part in folder.entries:
                     _refuse(path, "lies within a file or a link")
+                if self.folders_made == self._most_folders:
+                    raise TooLarge("there are more folders than are allowed")
+                self.folders_made += 1
                 inner = folder.entries[part] = _Open({})
             folder = inner
-        return folder, name
+        return folder
 
     def _inner(self, folder: _Open, name: bytes) -> _Open | None:
         """Return a folder in another one, opened; None if it is something else, or nothing."""
@@ -160,6 +189,18 @@ class Growing:
 
     def _opened(self, address: bytes) -> _Open:
         return _Open({} if address == EMPTY else dict(self._fetch(address)))
+
+
+def _longest(folder: _Open, longest: Mapping[_Open, int]) -> int:
+    """Return how long the longest path in `folder` is, as far as it was opened; `Invalid` if too long."""
+    inside = (
+        len(name) + (longest[each] + 1 if isinstance(each, _Open) else 0)
+        for name, each in folder.entries.items()
+    )
+    found = max(inside, default=0)
+    if found > _LONGEST:
+        raise Invalid(f"a path would have {found} bytes and more; {LONGEST_PATH} is the most")
+    return found
 
 
 def _refuse(path: bytes, why: str) -> NoReturn:

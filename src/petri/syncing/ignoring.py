@@ -3,7 +3,7 @@
 Rules are those of the files in the folder that is synced, so both sides see the same ones. The file in a
 folder outranks that of the folder above; in a file, a later line outranks an earlier one; `.petriignore`
 files outrank `.gitignore` files, and both outrank `DEFAULTS`. What is in an ignored folder is ignored,
-whatever else is said about it.
+whatever else is said about it. What `is_gits` is always ignored, as git itself does it.
 """
 
 import re
@@ -13,11 +13,12 @@ from petri.syncing.patterns import Pattern, parse
 
 PETRIIGNORE = b".petriignore"
 GITIGNORE = b".gitignore"
+LONGEST_RULES = 2**20
+"""Bytes of an ignore file."""
 STAGE = b".petri-sync"
 """A folder at the top where arriving files grow. It is always ignored, and never in a tree."""
 
 DEFAULTS = b"""\
-.git
 .hg
 .svn
 .DS_Store
@@ -32,6 +33,15 @@ __pycache__/
 node_modules/
 """
 """Made for one machine, or made anew at any time. `!.venv/` in an ignore file brings one back."""
+
+
+def is_gits(name: bytes) -> bool:
+    """Say whether a name is git's own, on file systems too to which case does not matter.
+
+    What lies there decides what git runs on the machine it is on. Code in a sandbox can write such a file,
+    and the ignore file that would bring it along; so no rule brings it back.
+    """
+    return name.lower() == b".git"
 
 
 class Rules:
@@ -99,6 +109,8 @@ class Level:
 
     def ignores(self, name: bytes, *, is_folder: bool) -> bool:
         """Say whether something in this folder is to be left out."""
+        if is_gits(name):
+            return True
         for chain in self._chains:
             for rules, path in chain:
                 verdict = rules.verdict(

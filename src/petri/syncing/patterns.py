@@ -6,27 +6,28 @@ and no pattern takes exponential time.
 """
 
 import re
-import string
 from collections.abc import Iterator
+from itertools import groupby
 from typing import NamedTuple
 
 _SPECIAL = re.compile(rb"[*?\[\\]")
 _NEVER = b"(?!)"
 _SLASH, _STAR, _BACKSLASH, _MINUS, _OPEN, _CLOSE = b"/*\\-[]"
 
+_LOWER, _UPPER, _DIGITS = "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "0123456789"
 _CLASSES = {
-    b"alnum": string.ascii_letters + string.digits,
-    b"alpha": string.ascii_letters,
+    b"alnum": _LOWER + _UPPER + _DIGITS,
+    b"alpha": _LOWER + _UPPER,
     b"blank": " \t",
     b"cntrl": "".join(map(chr, (*range(32), 127))),
-    b"digit": string.digits,
+    b"digit": _DIGITS,
     b"graph": "".join(map(chr, range(33, 127))),
-    b"lower": string.ascii_lowercase,
+    b"lower": _LOWER,
     b"print": "".join(map(chr, range(32, 127))),
-    b"punct": string.punctuation,
+    b"punct": "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~",
     b"space": " \t\n\r",
-    b"upper": string.ascii_uppercase,
-    b"xdigit": string.hexdigits,
+    b"upper": _UPPER,
+    b"xdigit": _DIGITS + "abcdefABCDEF",
 }
 
 
@@ -160,7 +161,14 @@ def _bracket(glob: bytes, at: int) -> tuple[bytes, int]:
     except IndexError:
         return _NEVER, len(glob)  # it is not closed
     found = (set(range(256)) - members if negated else members) - {_SLASH}
-    return b"[" + b"".join(b"\\x%02x" % byte for byte in sorted(found)) + b"]" if found else _NEVER, at + 1
+    return b"[" + b"".join(_ranges(sorted(found))) + b"]" if found else _NEVER, at + 1
+
+
+def _ranges(members: list[int]) -> Iterator[bytes]:
+    """Yield bytes as ranges: one by one, a file of `[!x]` would be a thousand times as long as it is."""
+    for _, run in groupby(enumerate(members), lambda each: each[1] - each[0]):
+        inside = [member for _, member in run]
+        yield b"\\x%02x-\\x%02x" % (inside[0], inside[-1])
 
 
 def _member(glob: bytes, at: int, before: int, members: set[int]) -> tuple[int, int]:

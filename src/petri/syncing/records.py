@@ -7,7 +7,9 @@ encoding: `decode` takes nothing that `encode` would have written otherwise. Pat
 folder that is synced, and speak of what the records before have made of it.
 """
 
+import re
 from collections.abc import Mapping
+from functools import cache
 from typing import NamedTuple
 
 from petri.errors import Invalid
@@ -217,6 +219,8 @@ def varint(number: int) -> bytes:
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """Return the number at `at` and where it ends; raises IndexError if `data` ends first."""
+    if data[at] < 0x80:
+        return data[at], at + 1
     number = shift = 0
     for place in range(at, at + _LONGEST_VARINT):
         byte = data[place]
@@ -229,8 +233,18 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     raise Invalid(f"a number is at most {LARGEST_NUMBER}")
 
 
+@cache
+def _path() -> re.Pattern[bytes]:
+    """Return what matches a path as it should be. What is wrong with any other is found out by looking."""
+    # On use: a sync with nothing to say names no path, and is to be quick.
+    name = rb"(?!\.\.?(?:/|\Z))[^/\0]{1,%d}" % LONGEST_NAME
+    return re.compile(name + rb"(?>/" + name + rb")*+")
+
+
 def check_path(path: bytes) -> None:
     """Raise `Invalid` unless `path` is names joined by `/`, none of which leads elsewhere."""
+    if len(path) <= LONGEST_PATH and _path().fullmatch(path):
+        return
     if not 0 < len(path) <= LONGEST_PATH:
         raise Invalid(f"a path has 1 to {LONGEST_PATH} bytes; {path[:40]!r} has {len(path)}")
     if b"\0" in path:

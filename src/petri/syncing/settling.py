@@ -55,6 +55,8 @@ def settle(meeting: Meeting, mode: Mode, prefer: Prefer | None, stamp: bytes) ->
     under a name with `stamp` in it.
     """
     fetch, put, agreed, folder = meeting[:4]
+    if meeting.sandbox == agreed:  # it has changed nothing, so there is nothing to bring together
+        return Settled(agreed if mode == "pull" else folder, folder, agreed if mode == "pull" else folder, [])
     visible = visible_part(meeting)
     up = trees.merge(fetch, agreed, visible, folder)
     down = trees.merge(fetch, agreed, folder, visible)

@@ -56,11 +56,17 @@ class Outgoing:
 
     def add(self, record: Record, payload: Iterable[bytes | memoryview] = ()) -> None:
         """Send one record; `Invalid` if its payload is not as long as it says."""
+        for _ in self.adding(record, payload):
+            pass
+
+    def adding(self, record: Record, payload: Iterable[bytes | memoryview] = ()) -> Iterator[None]:
+        """Send one record as `add` does, and let the caller do something else after every piece of it."""
         self._take(encode(record))
         left = payload_length(record)
         for piece in payload:
             left -= len(piece)
             self._take(piece)
+            yield
         if left:
             raise Invalid(f"a payload is {abs(left)} bytes too {'long' if left < 0 else 'short'}: {record!r}")
 
@@ -100,6 +106,21 @@ class Outgoing:
             self._sink(data)
 
 
+def compressed(
+    said: Iterable[tuple[Record, Iterable[bytes]]], *, level: int = 1, expected: int = 0
+) -> Iterator[bytes]:
+    """Yield a stream of records and their payloads, as it is asked for; nothing is made before."""
+    ready: list[bytes] = []
+    outgoing = Outgoing(ready.append, level=level, expected=expected)
+    for record, payload in said:
+        for _ in outgoing.adding(record, payload):
+            if ready:
+                yield b"".join(ready)
+                ready.clear()
+    outgoing.end()
+    yield b"".join(ready)
+
+
 def _parameters(level: int, expected: int) -> zstandard.ZstdCompressionParameters:
     # Measured on 26 MB of source: threads and long-distance matching cost more time than they save bytes.
     if expected < MUCH:
@@ -127,6 +148,8 @@ class Incoming:
         self._number = 0
         self.bytes_out = 0
         """What has been inflated so far."""
+        self.field_bytes = 0
+        """What of that were fields, not payloads."""
 
     @property
     def bytes_in(self) -> int:
@@ -157,14 +180,26 @@ class Incoming:
     def _next(self) -> Record:
         self._number += 1
         try:
-            kind = self._take(1)[0]
-            record = decode(kind, self._take(self._length()))
+            kind, fields = self._at_hand() or (self._take(1)[0], self._take(self._length()))
+            record = decode(kind, fields)
         except EOFError:
             raise Invalid(f"the stream ends in record {self._number}, before an End record") from None
         except Invalid as error:
             raise Invalid(f"record {self._number} of the stream is malformed: {error.message}") from None
+        self.field_bytes += len(fields)
         self._payload_left = payload_length(record)
         return record
+
+    def _at_hand(self) -> tuple[int, bytes] | None:
+        """Return the kind and the fields of the next record, if they are short and have come; most have."""
+        buffer, at = self._buffer, self._at
+        if len(buffer) - at < 3 or (length := buffer[at + 1]) >= 0x80:
+            return None
+        self._at = end = at + 2 + length
+        if end > len(buffer):
+            self._at = at
+            return None
+        return buffer[at], buffer[at + 2 : end]
 
     def _length(self) -> int:
         number = self._take(1)

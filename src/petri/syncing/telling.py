@@ -65,9 +65,14 @@ def _add(fetch: Fetch, path: bytes, new: Entry, old: File | None) -> Iterator[St
     elif new.address == EMPTY:
         yield MakeFolder(path)
     else:
-        for inner, entry in trees.walk(fetch, new.address):
-            if not isinstance(entry, Folder) or entry.address == EMPTY:
-                yield from _add(fetch, path + b"/" + inner, entry, None)
+        for inner, entry in trees.walk(fetch, new.address, prefix=path + b"/"):
+            # Files first, and without a call: there may be very many.
+            if isinstance(entry, File):
+                yield NewFile(inner, entry, None)
+            elif isinstance(entry, Link):
+                yield MakeLink(inner, entry.target)
+            elif entry.address == EMPTY:
+                yield MakeFolder(inner)
 
 
 def _pairs(fetch: Fetch, changes: list[Change]) -> dict[Change, Change]:

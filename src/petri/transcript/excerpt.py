@@ -2,6 +2,8 @@
 
 from collections import deque
 
+from petri.errors import counted
+
 
 class Excerpt:
     """Keeps the first and the last half of a limit, however much comes."""
@@ -37,5 +39,5 @@ class Excerpt:
         if not self.truncated:
             return (bytes(self._head) + tail).decode(errors="replace")
         left_out = self.total_bytes - 2 * self._half
-        gap = f"\n[… {left_out} bytes left out …]\n"
+        gap = f"\n[… {counted(left_out, 'byte')} left out …]\n"
         return self._head.decode(errors="replace") + gap + tail.decode(errors="replace")

@@ -9,7 +9,14 @@ from blake3 import blake3
 
 from petri.model import Kept, Stream
 from petri.threads import in_thread
-from petri.transcript.frames import BLOCK_BYTES, Chunk, block, frame
+from petri.transcript.frames import Chunk, frame
+from petri.transcript.written import BLOCK_BYTES, Written
+
+FEW_BYTES = 1 << 14
+"""Frames of so much in all are few: the ledger takes them with the run's end, in a transaction that is on
+its way to the disk anyway."""
+_SOON_S = 0.1
+"""After the first output: a run that is over by then needs no file."""
 
 
 class _Tally:
@@ -29,14 +36,24 @@ class _Tally:
 
 
 class Transcript:
-    """Takes a run's output on the event loop; the file is made with the first byte."""
+    """Takes a run's output on the event loop.
+
+    As long as the frames are few they are in memory, all of them. A file is made as soon as they are not,
+    and earlier so that a crash does not take them: when somebody follows, or a moment after the first.
+    """
 
     def __init__(self, path: Path, kept_bytes: int) -> None:
         self._path = path
         self._limit = kept_bytes
-        self._descriptor = -1
+        self._few: bytearray | None = bytearray()
+        """Every frame so far; None once they are too many."""
         self._size = 0
+        self._descriptor = -1
+        self._in_file = 0
+        """How much of that is in the file: all of it, unless the disk is full."""
+        self._soon: asyncio.TimerHandle | None = None
         self._failed = False
+        self._on_record = False
         self._tallies: dict[Stream, _Tally] = {"stdout": _Tally(), "stderr": _Tally()}
         self._waiting: list[asyncio.Future[None]] = []
         self._closed = False
@@ -54,18 +71,43 @@ class Transcript:
         """Say what was written and what of it was kept."""
         return self._tallies[stream].kept()
 
+    @property
+    def few(self) -> bytes | None:
+        """Every frame, if they are few: they go on record with the run's end. None if a file has them."""
+        return None if self._few is None else bytes(self._few)
+
+    def written(self) -> Written:
+        """Return what came so far, to be shown: from now on a crash does not take it back."""
+        self.survive()
+        few = self.few
+        return Written(self._path if few is None else few)
+
+    def survive(self) -> None:
+        """Have what came so far outlive this process, as far as the disk has room."""
+        if self._few and self._descriptor < 0 and not (self._on_record or self._closed):
+            self._to_file()
+
     def make_durable(self) -> None:
-        """Have everything on disk before anybody is told that the run has ended. Blocks."""
+        """Have the file on disk before anybody is told that the run has ended. Blocks."""
         if self._descriptor >= 0:
             os.fsync(self._descriptor)
             sync_folder(self._path.parent)
 
+    def on_record(self) -> None:
+        """The ledger has the frames, if they are few: a file of theirs goes when this is closed."""
+        self._on_record = True
+
     def close(self) -> None:
         """Take nothing more; whoever follows comes to the end. Closing twice is fine."""
+        self.survive()  # unless it is on record, this is the last that is heard of it
         self._closed = True
+        if self._soon is not None:
+            self._soon.cancel()
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+            if self._on_record and self._few is not None:
+                self._path.unlink(missing_ok=True)
         self._wake()
 
     async def follow(self, position: int, silence_s: float | None = None) -> AsyncGenerator[Chunk | None]:
@@ -91,8 +133,8 @@ class Transcript:
         if behind <= 0:
             return []
         if behind <= BLOCK_BYTES:
-            return block(self._path, position)  # it was written a moment ago: a thread would cost more
-        return await in_thread(block, self._path, position)
+            return self.written().block(position)  # it came a moment ago: a thread would cost more
+        return await in_thread(self.written().block, position)
 
     async def _changed(self, silence_s: float | None) -> bool:
         """Wait until there is more, or no more to come; say whether that was in time."""
@@ -115,14 +157,30 @@ class Transcript:
                 each.set_result(None)
 
     def _append(self, framed: bytes) -> bool:
-        try:
-            if self._descriptor < 0:
-                self._create()
-            self._write(framed)
-        except OSError:
+        if self._few is not None and self._size + len(framed) <= FEW_BYTES:
+            self._few += framed
+            if self._descriptor >= 0:
+                self._to_file()  # what it does not take now it is offered again
+            elif self._soon is None:
+                self._soon = asyncio.get_running_loop().call_later(_SOON_S, self.survive)
+        elif self._to_file(framed):
+            self._few = None
+        else:
             self._failed = True
             return False
         self._size += len(framed)
+        return True
+
+    def _to_file(self, more: bytes = b"") -> bool:
+        """Write what the file lacks, and `more`; all of it or nothing. Say whether the disk took it."""
+        lacks = b"" if self._few is None else bytes(self._few[self._in_file :])
+        try:
+            if self._descriptor < 0:
+                self._create()
+            self._write(lacks + more)
+        except OSError:
+            return False
+        self._in_file += len(lacks) + len(more)
         return True
 
     def _create(self) -> None:
@@ -135,7 +193,7 @@ class Transcript:
             while view:
                 view = view[os.write(self._descriptor, view) :]
         except OSError:
-            os.ftruncate(self._descriptor, self._size)  # never leave half a frame for others to read
+            os.ftruncate(self._descriptor, self._in_file)  # never leave half a frame for others to read
             raise
 
 

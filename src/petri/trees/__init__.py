@@ -12,6 +12,7 @@ Whoever asks brings the folder objects along: `Fetch` gives one by its address, 
     diff, flatten, renames           what lies between two
     apply                            one of them and the changes: the other
     merge                            two that come from one, brought together
+    Hashing                          the digest of a content that comes piece by piece
 
     >>> kept: dict[bytes, bytes] = {}
     >>> def fetch(wanted: bytes) -> FolderObject:
@@ -28,7 +29,7 @@ Whoever asks brings the folder objects along: `Fetch` gives one by its address, 
 Bytes and changes that cannot be raise `Invalid`; a change to what is not there, `Conflict`. A stranger's
 tree is to be measured before it is walked, flattened, compared or merged: few objects can be many paths.
 
-Imported by: `store`, `workspace`. Imports: `petri.errors`.
+Imported by: `store`, `workspace`, `operations`, `syncing`, `sdk`. Imports: `petri.errors`.
 """
 
 from petri.trees.apply import Put, apply
@@ -45,6 +46,7 @@ from petri.trees.entries import (
     decode,
     encode,
 )
+from petri.trees.hashing import Hashing
 from petri.trees.merge import Merged, PathConflict, merge
 from petri.trees.walk import Fetch, Totals, find, measure, walk
 
@@ -57,6 +59,7 @@ __all__ = [
     "File",
     "Folder",
     "FolderObject",
+    "Hashing",
     "Link",
     "Merged",
     "Move",

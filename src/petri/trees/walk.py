@@ -32,19 +32,19 @@ def open_folder(fetch: Fetch, address: bytes) -> FolderObject:
 
 
 def walk(
-    fetch: Fetch, tree: bytes, into: Callable[[bytes], bool] = lambda _: True
+    fetch: Fetch, tree: bytes, into: Callable[[bytes], bool] | None = None, prefix: bytes = b""
 ) -> Iterator[tuple[bytes, Entry]]:
     """Yield every path of `tree` with what is there, in order, the root excepted.
 
-    A folder for which `into(path)` is false is yielded and not looked into.
+    `prefix` comes before every path. A folder for which `into(path)` is false is yielded and not looked into.
     """
-    levels = [(b"", _in_order(open_folder(fetch, tree)))]
+    levels = [(prefix, _in_order(open_folder(fetch, tree)))]
     while levels:
         prefix, rest = levels[-1]
         for name, entry in rest:
             path = prefix + name
             yield path, entry
-            if isinstance(entry, Folder) and into(path):
+            if isinstance(entry, Folder) and (into is None or into(path)):
                 levels.append((path + b"/", _in_order(open_folder(fetch, entry.address))))
                 break
         else:

@@ -20,7 +20,7 @@ from petri.workspace.paths import quoted, split
 from petri.workspace.plan import Move, ancestors
 from petri.workspace.refusals import refusing
 
-_FEW = 32
+FEW = 32
 """Up to here each file or folder is fsynced; beyond, one syncfs is quicker than thousands of those."""
 _TRIES = 16
 _NEW_FOLDER = "new-folder"
@@ -45,7 +45,7 @@ def hand_over(staging: int, staged: str, owner: int | None) -> None:
 def harden(staging: int, moves: list[Move]) -> None:
     """Make the content of everything staged durable."""
     files = [move.staged for move in moves if move.kind == "file"]
-    if len(files) > _FEW:
+    if len(files) > FEW:
         kernel.syncfs(staging)
         return
     for staged in files:
@@ -61,7 +61,7 @@ def carry_out(site: Site, sandbox_id: str, moves: list[Move]) -> None:
             undo.callback(erase, site.staging)
             Journal(sandbox_id, site.owner, moves).write(site.staging)
         _place(site, moves, missing, undo)
-        _settle(site, _by_folder(moves, missing))
+        settle(site, _by_folder(moves, missing))
         undo.pop_all()
 
 
@@ -72,7 +72,7 @@ def roll_forward(site: Site, moves: list[Move]) -> None:
             if os.stat(move.staged, dir_fd=site.staging, follow_symlinks=False).st_ino == move.inode:
                 _place(site, [move], _survey(site, [move]), undo)
             undo.pop_all()
-    _settle(site, _by_folder(moves))
+    settle(site, _by_folder(moves))
 
 
 def _survey(site: Site, moves: list[Move]) -> list[str]:
@@ -197,11 +197,11 @@ def _swap_out(site: Site, move: Move, how: int) -> None:
             kernel.rename(fd, name, site.staging, move.staged, how)
 
 
-def _settle(site: Site, folders: Iterable[str]) -> None:
+def settle(site: Site, folders: Iterable[str]) -> None:
     """Make the entries of `folders` durable."""
     folders = list(folders)
     with refusing(""):
-        if len(folders) <= _FEW and all(_synced(site, folder) for folder in folders):
+        if len(folders) <= FEW and all(_synced(site, folder) for folder in folders):
             return
         kernel.syncfs(site.staging)
 

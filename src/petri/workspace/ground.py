@@ -8,14 +8,16 @@ import itertools
 import os
 import re
 import secrets
+import stat
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 from petri.errors import Busy, NotFound
-from petri.workspace.beneath import trusted
+from petri.workspace.beneath import Held, trusted
 from petri.workspace.digests import Digests
 from petri.workspace.errand import Errand
 from petri.workspace.kernel import syncfs
@@ -25,6 +27,10 @@ from petri.workspace.removal import Trash
 
 _SANDBOX_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 """A DNS label. In particular neither `.staging`, `..` nor anything with a slash."""
+_MADE_ID = re.compile(r"sb-[a-z0-9]{20}")
+"""What sandboxes of callers are called. The server has folders of its own beside theirs."""
+_IN_USE = 128
+"""Sandboxes whose folder's path is remembered: each run asks for it ten times."""
 _PATIENCE_S = 60.0
 """How long one change of a workspace waits for another, and how long scraps are swept up."""
 
@@ -47,6 +53,25 @@ class Ground:
         self._locks: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
         self._prepare()
 
+    def unlock(self, sandbox_id: str) -> None:
+        """Give the owner of a workspace every right on its folder: no cell could be made over it otherwise.
+
+        One system call where nothing is to be done.
+        """
+        folder = self.folder(sandbox_id)
+        with suppress(FileNotFoundError):
+            mode = folder.stat().st_mode
+            if mode & stat.S_IRWXU != stat.S_IRWXU:
+                folder.chmod(stat.S_IMODE(mode) | stat.S_IRWXU)
+
+    def drop_empty(self, known: Collection[str]) -> None:
+        """Remove the folders of callers' sandboxes that are not `known` and have nothing in them."""
+        with os.scandir(self.root) as found:
+            made = [each.name for each in found if _MADE_ID.fullmatch(each.name)]
+        for name in set(made).difference(known):
+            with suppress(OSError):
+                self.folder(name).rmdir()
+
     def _prepare(self) -> None:
         made = not self.root.is_dir()
         if made:
@@ -62,23 +87,16 @@ class Ground:
 
     def folder(self, sandbox_id: str) -> Path:
         """Return the path of a sandbox's workspace, which need not exist."""
-        if not _SANDBOX_ID.fullmatch(sandbox_id):
-            raise NotFound(f"there is no sandbox {quoted(sandbox_id)}")
-        return self.root / sandbox_id
+        return _folder(self.root, sandbox_id)
 
-    @contextmanager
-    def workspace(self, sandbox_id: str) -> Iterator[int]:
+    def workspace(self, sandbox_id: str) -> Held:
         """Hold open a sandbox's workspace."""
         folder = self.folder(sandbox_id)
         with refusing(""):
             try:
-                fd = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                return Held(os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC))
             except FileNotFoundError:
                 raise NotFound(f"sandbox {sandbox_id} has no workspace") from None
-        try:
-            yield fd
-        finally:
-            os.close(fd)
 
     @contextmanager
     def changing(self, sandbox_id: str) -> Iterator[None]:
@@ -114,3 +132,10 @@ class Ground:
     def old_stages(self) -> list[Path]:
         """Return the staging folders that an earlier life of the server left."""
         return [stage for stage in self.staging.iterdir() if not stage.name.startswith(self._life)]
+
+
+@lru_cache(_IN_USE)
+def _folder(root: Path, sandbox_id: str) -> Path:
+    if not _SANDBOX_ID.fullmatch(sandbox_id):
+        raise NotFound(f"there is no sandbox {quoted(sandbox_id)}")
+    return root / sandbox_id

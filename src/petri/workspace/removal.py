@@ -21,6 +21,9 @@ _PASSES = 64
 """How often a folder that does not get empty is tried: code that still holds it may be filling it."""
 
 
+_RAZE_S = 60.0
+
+
 class Trash:
     """The folder where things go to vanish. Nothing new is made in it: removing works on a full disk."""
 
@@ -53,6 +56,25 @@ class Trash:
         """Return a question that is answered yes until the time is up, or the server ends."""
         deadline = time.monotonic() + seconds
         return lambda: time.monotonic() < deadline and not self._ending.is_set()
+
+
+def raze(folder: Path) -> None:
+    """Have `folder` gone, whatever is in it; nobody who made it is left. One that is not there is fine.
+
+    For folders beside which nobody but us may write.
+    """
+    thrown = folder.with_name(f"{folder.name}.{secrets.token_hex(8)}")
+    thrown.mkdir(mode=0o700)
+    trash = Trash(thrown, threading.Event())
+    parent = os.open(folder.parent, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        with suppress(FileNotFoundError):
+            trash.throw(parent, folder.name)
+    finally:
+        os.close(parent)
+    trash.empty(patience_s=_RAZE_S)
+    with suppress(OSError):
+        thrown.rmdir()
 
 
 def loosen(folder: int, name: str) -> None:

@@ -22,7 +22,7 @@ from typing import Literal, Self
 from petri.errors import Conflict
 from petri.workspace import kernel
 from petri.workspace.beneath import FOLDER, beneath
-from petri.workspace.commit import Site
+from petri.workspace.commit import Site, settle
 from petri.workspace.journal import keep, recall
 from petri.workspace.paths import quoted, split
 from petri.workspace.refusals import refusing
@@ -66,7 +66,8 @@ class Rework:
                     _make(site, step)
                 undo.callback(_unmake, site, step)
             with refusing(""):
-                kernel.syncfs(site.staging)
+                os.fsync(site.staging)  # what was taken is out of the workspace by a name in here
+            settle(site, {split(step.path)[0] for step in self.steps})
             undo.pop_all()
 
     def roll_forward(self, site: Site) -> None:
@@ -110,7 +111,7 @@ def _make(site: Site, step: Step) -> None:
             _rename(site.staging, step.staged, fd, name)
         else:
             _require_old(fd, name, step, step.old_inode)
-            _exchange(site.staging, step.staged, fd, name)
+            exchange(site.staging, step.staged, fd, name)
             _look_again(site, step, fd, name)
 
 
@@ -128,7 +129,7 @@ def _look_again(site: Site, step: Step, folder: int, name: str) -> None:
     try:
         _require_old(site.staging, step.staged, step, step.inode if step.kind == "take" else step.old_inode)
     except Conflict:
-        (_rename if step.kind == "take" else _exchange)(site.staging, step.staged, folder, name)
+        (_rename if step.kind == "take" else exchange)(site.staging, step.staged, folder, name)
         raise
 
 
@@ -138,7 +139,7 @@ def _unmake(site: Site, step: Step) -> None:
         if step.kind == "take":
             _rename(site.staging, step.staged, fd, name)
         elif step.kind == "swap":
-            _exchange(site.staging, step.staged, fd, name)
+            exchange(site.staging, step.staged, fd, name)
         elif os.stat(name, dir_fd=fd, follow_symlinks=False).st_ino == step.inode:
             _rename(fd, name, site.staging, step.staged)
 
@@ -156,7 +157,8 @@ def _rename(source: int, name: str, destination: int, new_name: str) -> None:
         os.rename(name, new_name, src_dir_fd=source, dst_dir_fd=destination)
 
 
-def _exchange(staging: int, staged: str, folder: int, name: str) -> None:
+def exchange(staging: int, staged: str, folder: int, name: str) -> None:
+    """Have what is staged at its place, and what was there in the stage."""
     try:
         kernel.rename(staging, staged, folder, name, kernel.RENAME_EXCHANGE)
     except OSError as error:

@@ -46,6 +46,8 @@ class Watches:
         self._came: dict[str, set[tuple[bytes, bytes]]] = {}
         """Names that are new since somebody asked, by folder."""
         self._unsure: set[str] = set()
+        self._moved: dict[str, set[bytes]] = {}
+        """Folders that are elsewhere by now, while events are gone through."""
 
     def close(self) -> None:
         """Watch nothing any more."""
@@ -128,6 +130,7 @@ class Watches:
                 name = events[position : position + length].rstrip(b"\0")
                 position += length
                 self._take(watch, mask, name)
+            self._unwatch_moved()
 
     def _take(self, watch: int, mask: int, name: bytes) -> None:
         if mask & _OVERFLOW:
@@ -144,7 +147,7 @@ class Watches:
             self._by_watch.pop(watch, None)
             self._by_folder[sandbox_id].pop(folder, None)
         elif mask & _MOVED_FROM and mask & _ISDIR:
-            self._unwatch(sandbox_id, folder + b"/" + name if folder else name)
+            self._moved.setdefault(sandbox_id, set()).add(folder + b"/" + name if folder else name)
 
     def _note_name(self, sandbox_id: str, name: tuple[bytes, bytes], mask: int) -> None:
         came = self._came.setdefault(sandbox_id, set())
@@ -153,10 +156,24 @@ class Watches:
         if mask & (_CREATE | _MOVED_TO):
             came.add(name)
 
-    def _unwatch(self, sandbox_id: str, moved: bytes) -> None:
-        """Forget a folder that moved, with all below: a watch goes along, but would tell the old path."""
-        watched = self._by_folder[sandbox_id]
-        for folder in [each for each in watched if each == moved or each.startswith(moved + b"/")]:
-            watch = watched.pop(folder)
-            self._by_watch.pop(watch, None)
-            _libc.inotify_rm_watch(self._fd, watch)
+    def _unwatch_moved(self) -> None:
+        """Forget folders that moved, with all below: a watch goes along, but would tell the old path.
+
+        All at once: a program can move thousands in a moment, and may have tens of thousands.
+        """
+        for sandbox_id, moved in self._moved.items():
+            watched = self._by_folder.get(sandbox_id, {})
+            for folder in [each for each in watched if _is_within(each, moved)]:
+                watch = watched.pop(folder)
+                self._by_watch.pop(watch, None)
+                _libc.inotify_rm_watch(self._fd, watch)
+        self._moved.clear()
+
+
+def _is_within(folder: bytes, moved: set[bytes]) -> bool:
+    """Say whether a folder is one of `moved`, or lies below one."""
+    while folder:
+        if folder in moved:
+            return True
+        folder = folder.rpartition(b"/")[0]
+    return False

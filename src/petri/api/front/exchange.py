@@ -209,5 +209,7 @@ class Exchange:
             self._line.break_off(self)
             return
         self.is_answered = True
+        # Nobody will ask for it now; were it still counted as held, the rest would never be read.
+        self._held, self.held_bytes = [], 0
         self._news.set()
         self._line.on_answered(self)

@@ -20,8 +20,9 @@ UNREAD_BYTES = 65_536
 LINGER_S = 2.0
 """After the last word, for a client that is still talking: were the connection closed at once, the client's
 kernel could throw away the answer with the rest."""
-IGNORED_BYTES = 1 << 20
-"""Of what comes when nothing is read as a request any more; then we stop reading at all."""
+IGNORED_BYTES = 64 << 20
+"""Of what comes when nothing is read as a request any more; then we stop reading at all. Many clients say all
+they have before they listen: of a body somewhat too large, they would hear a broken pipe and not 413."""
 _SECOND_LOOK_S = 0.02
 SLOWEST_BYTES_PER_S = 1024
 """A modem of 1985 was as fast. Whoever is slower, sending or taking, only wants to hold the line."""

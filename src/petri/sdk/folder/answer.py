@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from petri.errors import Invalid, PetriError
@@ -73,6 +73,8 @@ class Reading:
             if self._said is None and not isinstance(record, Said):
                 raise PetriError("the server's answer does not begin as one")
             self._take(record)
+            if receive is not None and isinstance(record, Said):
+                receive.expect(self._said)
             if receive is not None and isinstance(record, WholeFile | ChangedFile):
                 receive(record, incoming.payload() if record.path not in self._unwanted else None)
         assert self._end is not None
@@ -117,14 +119,20 @@ class Receiving:
         self._progress = progress
         self._places: dict[bytes, bytes] | None = None
         self._done = 0
+        self._total: int | None = None
+
+    def expect(self, said: Mapping[str, Any] | None) -> None:
+        """Take from what the server says first how much is to come."""
+        total = (said or {}).get("bytes")
+        self._total = total if isinstance(total, int) else None
 
     def __call__(self, record: WholeFile | ChangedFile, payload: Iterable[bytes] | None) -> None:
         if payload is None or self._stage.has(record.digest):
-            return
-        if isinstance(record, WholeFile):
+            self._done += record.size
+        elif isinstance(record, WholeFile):
             self._stage.receive(record.digest, record.size, self._counted(payload))
         else:
-            self._rebuild(record, self._counted(payload))
+            self._rebuild(record, payload)
 
     def _rebuild(self, record: ChangedFile, payload: Iterable[bytes]) -> None:
         if self._places is None:
@@ -135,15 +143,15 @@ class Receiving:
         try:
             with self._contents.opened(path) as old:
                 pieces = rebuild(payload, old.read, record.size)
-                self._stage.receive(record.digest, record.size, pieces)
+                self._stage.receive(record.digest, record.size, self._counted(pieces))
         except (Invalid, FileNotFoundError) as error:
             raise DeltaFailed(os.fsdecode(record.path)) from error
 
-    def _counted(self, payload: Iterable[bytes]) -> Iterator[bytes]:
-        for piece in payload:
+    def _counted(self, content: Iterable[bytes]) -> Iterator[bytes]:
+        for piece in content:
             self._done += len(piece)
             if self._progress is not None:
-                self._progress(self._done, None)
+                self._progress(self._done, self._total)
             yield piece
 
 

@@ -42,14 +42,18 @@ class Contents:
         Raises FileNotFoundError if it is gone, or no file any more.
         """
         with _opened(self._top + b"/" + path) as file:
+            status = file.status
             for last in (False, False, True):
-                read_at = now_ns()
-                before = key_of(os.fstat(file.fd))
+                read_at, before = now_ns(), key_of(status)
+                digest: bytes | None
                 try:
                     digest = self._digest(file, before[1], old)
                 except EOFError:
+                    digest = None
+                status = os.fstat(file.fd)
+                if digest is None:
                     continue
-                if key_of(os.fstat(file.fd)) == before:
+                if key_of(status) == before:
                     return settled(before, read_at), digest
                 if last:  # a log that is being written to is what it was a moment ago
                     return settled(before, 0), digest
@@ -96,8 +100,10 @@ class Contents:
 class Opened:
     """An open file, read by offset."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, status: os.stat_result) -> None:
         self.fd = fd
+        self.status = status
+        """What the system said of it when it was opened."""
 
     def __enter__(self) -> "Opened":
         return self
@@ -130,10 +136,11 @@ def _opened(path: bytes) -> Opened:
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENOTDIR):  # it is a link or a socket by now
             raise FileNotFoundError(error.errno, error.strerror, path) from None
         raise
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
         os.close(fd)
         raise FileNotFoundError(errno.ENOENT, "is no file any more", path)
-    return Opened(fd)
+    return Opened(fd, status)
 
 
 def _digest_of(file: Opened, size: int) -> bytes:

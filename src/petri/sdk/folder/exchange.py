@@ -2,7 +2,9 @@
 
 In this order, so that a crash anywhere leaves both sides whole and the next exchange right: the server
 commits before it answers, and the folder is written before the agreement is remembered. Until then the old
-agreement holds, and what both sides have in common by then is no conflict.
+agreement holds, and what both sides have in common by then is no conflict. What was sent is remembered as
+well, until there is an answer: should there be none, and the folder change, the next exchange first finds out
+what came of it. Else our own former version would be in conflict with the present one.
 """
 
 import json
@@ -28,7 +30,7 @@ from petri.sdk.folder.request import (
     known_start,
     new_start,
 )
-from petri.sdk.folder.results import PathConflict, Progress, Skipped, Synced, as_text, moved
+from petri.sdk.folder.results import Moved, PathConflict, Progress, Skipped, Synced, as_text, moved
 from petri.sdk.folder.scanning import Scan
 from petri.sdk.folder.stage import Stage
 from petri.sdk.folder.state import Forgotten, Peer, State
@@ -38,6 +40,7 @@ from petri.syncing import (
     End,
     Growing,
     Mode,
+    Move,
     NewFile,
     Outgoing,
     Prefer,
@@ -49,7 +52,7 @@ from petri.syncing import (
     sign,
     steps,
 )
-from petri.trees import EMPTY
+from petri.trees import EMPTY, Folder
 
 CONTENT_TYPE = "application/vnd.petri.sync"
 WORTH_ASKING = 2**20
@@ -69,6 +72,13 @@ class Wish(NamedTuple):
     progress: Progress | None = None
     touched: Iterable[bytes] | None = None
     """The only paths that can have changed here since the last exchange, where that is known."""
+    if_changed: bool = False
+    """Of a push: if nothing changed here since the last time, nobody is asked."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether the sandbox may change by it."""
+        return self.mode != "pull" and not self.dry_run
 
 
 class Trust(NamedTuple):
@@ -95,21 +105,26 @@ class Exchange:
     def run(self, wish: Wish, trust: Trust) -> Synced:
         """Do it, and return what was done."""
         before = self._line.bytes_sent, self._line.bytes_received
-        peer = self._peer()
+        peer = self._peer(trust)
         local = self._look(wish.touched, EMPTY if peer is None else peer.agreed)
+        if wish.if_changed and peer is not None and local == peer.agreed:
+            return self._unchanged()
         start = forgetting(self._memory, self._start(peer, trust), local, self._scan.ignoring)
         offer = Offer(self._memory, self._contents, start, local, whole=not trust.deltas)
+        if wish.writes and local != start.agreed:
+            self._state.save_tried(self._line.url, self._sandbox, local)
         with Stage(self._top) as stage:
-            told = self._ask(wish, trust, start, offer, local, stage)
+            told, went = self._ask(wish, trust, start, offer, local, stage)
             received = list(steps(self._memory.fetch, local, told.folder))
             kept = [] if wish.dry_run else self._write(told, local, stage)
         if not wish.dry_run:
             self._remember(peer, start, told, kept)
+            self._state.forget_tried(self._line.url, self._sandbox)
             self._sign(received)
         conflicts = [*told.conflicts, *kept]
         return Synced(
             sandbox=self._sandbox,
-            sent=moved(steps(self._memory.fetch, start.agreed, local) if wish.mode != "pull" else ()),
+            sent=moved(_but_in_conflict(went, told)),
             received=moved(received),
             conflicts=tuple(PathConflict(as_text(path), reason) for path, reason in conflicts),
             skipped=tuple(Skipped(as_text(path), reason) for path, reason in self._scan.skipped),
@@ -120,11 +135,42 @@ class Exchange:
             is_dry_run=wish.dry_run,
         )
 
+    def _unchanged(self) -> Synced:
+        if self._scan.is_new:
+            self._state.save_index()
+        tree = self._state.index.tree.hex()
+        return Synced(self._sandbox, Moved(), Moved(), (), (), 0, 0, tree, sandbox_tree="")
+
+    def _going(self, start: Start, offer: Offer, local: bytes) -> list[Step]:
+        """Return what goes to the sandbox: what changed here."""
+        is_told = start.tree == start.agreed
+        return offer.steps if is_told else list(steps(self._memory.fetch, start.agreed, local))
+
     # ------------------------------------------------------------------------------------------- here
 
-    def _peer(self) -> Peer | None:
+    def _peer(self, trust: Trust) -> Peer | None:
         peer = self._state.peer(self._line.url, self._sandbox)
-        return peer if peer is not None and self._has(peer.base) and self._has(peer.agreed) else None
+        if peer is not None and not (self._has(peer.base) and self._has(peer.agreed)):
+            peer = None
+        tried = self._state.tried(self._line.url, self._sandbox)
+        return peer if tried is None or not self._has(tried) else self._recalled(peer, tried, trust)
+
+    def _recalled(self, peer: Peer | None, tried: bytes, trust: Trust) -> Peer:
+        """Return what is agreed on by now, if the folder was `tried` when it was last told of in vain.
+
+        What the sandbox has as the folder had it then is in common; the rest is as it was agreed on before.
+        """
+        start = self._start(peer, trust)
+        offer = Offer(self._memory, self._contents, start, tried, whole=False)
+        with Stage(self._top) as stage:
+            told, _ = self._ask(Wish("pull", dry_run=True), trust, start, offer, tried, stage)
+        apart = [change.path for change in trees.diff(self._memory.fetch, told.agreed, tried)]
+        agreed = self._but(told.agreed, apart, start.agreed)
+        self._state.keep(self._memory.new)
+        recalled = Peer(agreed if peer is None else peer.base, agreed)
+        self._state.save_peer(self._line.url, self._sandbox, recalled)
+        self._state.forget_tried(self._line.url, self._sandbox)
+        return recalled
 
     def _has(self, tree: bytes) -> bool:
         try:
@@ -137,10 +183,11 @@ class Exchange:
         tree = self._scan.run(touched)
         # At once: the index tells of folders by their addresses, and what fails below must not part the two.
         self._state.keep(self._scan.objects)
+        self._memory.opened.update(self._scan.opened)
         hollow = [
             path
             for path in self._state.index.hollow()
-            if trees.find(self._memory.fetch, agreed, path) is None
+            if not isinstance(trees.find(self._memory.fetch, agreed, path), Folder)
             and trees.find(self._memory.fetch, tree, path) is not None
         ]
         if not hollow:
@@ -152,7 +199,9 @@ class Exchange:
         return growing.tree(self._memory.put)
 
     def _remove_hollowed(self, growing: Growing, path: bytes, agreed: bytes) -> None:
-        while path and not growing.inside(path) and trees.find(self._memory.fetch, agreed, path) is None:
+        while path and not growing.inside(path):
+            if isinstance(trees.find(self._memory.fetch, agreed, path), Folder):
+                return
             growing.set(path, None)
             path = path.rpartition(b"/")[0]
 
@@ -205,31 +254,38 @@ class Exchange:
             delta = self._contents.deltas.get((step.old.digest, step.file.digest))
             if delta is not None:
                 return delta.signature
+        if (held := self._contents.held.get(step.file.digest)) is not None:
+            return sign(lambda at, length: held[at : at + length], step.file.size)
         with self._contents.opened(step.path) as file:
             return sign(file.read, step.file.size)
 
     # ------------------------------------------------------------------------------------------ there
 
-    def _ask(self, wish: Wish, trust: Trust, start: Start, offer: Offer, local: bytes, stage: Stage) -> Told:
-        is_sent_along = wish.mode != "pull" and not wish.dry_run
-        if is_sent_along:
+    def _ask(
+        self, wish: Wish, trust: Trust, start: Start, offer: Offer, local: bytes, stage: Stage
+    ) -> tuple[Told, list[Step]]:
+        """Ask the server, and return what it told and what went to it."""
+        if wish.writes:
             said = list(offer.records(self._held(offer, start)))
         else:
             said = list(offer.without_contents())
         sending = self._line.begin("POST", self._address(wish, trust), {"Content-Type": CONTENT_TYPE})
         self._send(sending, [*((record, ()) for record in start.records), *said, (End(local), ())], wish)
-        if is_sent_along:
-            self._sign(offer.new)  # while the server is at work
+        # What follows is done while the server is at work.
+        if wish.writes:
+            self._sign(offer.new)
         self._contents.drop_held()
+        went = self._going(start, offer, local) if wish.mode != "pull" else []
         answer = Answer(self._line)
+        if wish.writes and _is_refusal(answer.status):
+            self._state.forget_tried(self._line.url, self._sandbox)
         if answer.status in (400, 422) and offer.has_deltas:
             raise DeltaFailed from _refusal(answer, self._line.url)
         if answer.status != 200:
             raise _refusal(answer, self._line.url)
         receiving = Receiving(self._state.index, self._contents, stage, wish.progress)
-        return Reading(self._memory, local, self._scan.ignoring).run(
-            answer, None if wish.dry_run else receiving
-        )
+        reading = Reading(self._memory, local, self._scan.ignoring)
+        return reading.run(answer, None if wish.dry_run else receiving), went
 
     def _address(self, wish: Wish, trust: Trust) -> str:
         address = f"/v1/sandboxes/{self._sandbox}/sync?mode={wish.mode}"
@@ -274,6 +330,19 @@ class Exchange:
         if answer.status != 200:
             raise _refusal(answer, self._line.url)
         return answer.read_all()
+
+
+def _is_refusal(status: int) -> bool:
+    """Say whether nothing came of a request. Of other failures nobody knows when they happened."""
+    return 400 <= status < 500 or status in (503, 507)
+
+
+def _but_in_conflict(went: Iterable[Step], told: Told) -> Iterable[Step]:
+    """Return what went to the sandbox, but for what stayed as it was there."""
+    if not told.conflicts:
+        return went
+    stayed = {path for path, _ in told.conflicts}
+    return (step for step in went if (step.target if isinstance(step, Move) else step.path) not in stayed)
 
 
 class _Counted:

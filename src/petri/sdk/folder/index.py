@@ -2,14 +2,17 @@
 
 A file whose row still tells its size, times, inode and rights is not read again. One that was written in the
 same tick of the clock in which it was read could change once more without any of these showing: its row has
-a time that no file has, and it is read again. Kept in columns, which load ten times as fast as rows.
+a time that no file has, and it is read again. Kept in columns: a folder in which nothing changed is compared
+with what the system says of it column by column, and only one in which something did is made rows of.
 """
 
+import os
 import stat
 import struct
 import time
 from array import array
-from itertools import chain
+from operator import attrgetter, methodcaller
+from typing import NamedTuple
 
 from blake3 import blake3
 
@@ -30,19 +33,119 @@ LEAST_OF_FILES = stat.S_IFREG
 TICK_NS = 20_000_000
 """Longer than the clocks of file systems take for a tick."""
 
-_HEADER = struct.Struct("<8sIIQQ")
-_MAGIC = b"pt-indx1"
+_HEADER = struct.Struct("<8sIIIQQ")
+_MAGIC = b"pt-indx2"
 _DIGEST_BYTES = 32
+_KINDS = "IQqqQ"
+"""Of the columns of a key, for `array`."""
+_key_of = attrgetter("st_mode", "st_size", "st_mtime_ns", "st_ctime_ns", "st_ino")
+_looked_at = methodcaller("stat", follow_symlinks=False)
+
+
+class Columns(NamedTuple):
+    """All rows of an index, as they lie in its file: for each folder its files, then the rest of it."""
+
+    keys: "list[array[int]]"
+    names: list[bytes]
+    contents: memoryview
+    """Digests and addresses, one behind the other; of a link, nothing that counts."""
+
+    def row(self, number: int) -> Row:
+        """Return one row."""
+        mode, size, modified, changed, inode = (column[number] for column in self.keys)
+        content = self.contents[number * _DIGEST_BYTES : (number + 1) * _DIGEST_BYTES]
+        return (mode, size, modified, changed, inode), bytes(content)
+
+
+class Span(NamedTuple):
+    """Where in `columns` one folder lies: its files from `begin`, the rest from `middle` to `end`."""
+
+    columns: Columns
+    begin: int
+    middle: int
+    end: int
+    links: dict[int, bytes]
+    """The targets of its links, by the numbers of their rows."""
+
+    def rows(self) -> Rows:
+        """Return it row by row."""
+        columns, begin, _, end, links = self
+        contents = bytes(columns.contents[begin * _DIGEST_BYTES : end * _DIGEST_BYTES])
+        each = [contents[at : at + _DIGEST_BYTES] for at in range(0, len(contents), _DIGEST_BYTES)]
+        for number, target in links.items():
+            each[number - begin] = target
+        keys = zip(*(column[begin:end] for column in columns.keys), strict=True)
+        return dict(zip(columns.names[begin:end], zip(keys, each, strict=True), strict=True))
+
+    def rest(self) -> Rows:
+        """Return what are no files: folders, and what is ignored."""
+        columns = self.columns
+        return {columns.names[number]: columns.row(number) for number in range(self.middle, self.end)}
+
+    def are_still(self, files: "list[os.DirEntry[bytes]]") -> bool:
+        """Say whether these are exactly the files here, by name and all that a key tells, and in this order.
+
+        A row for each need not be made for that: it goes column by column, without a line of ours for a file.
+        """
+        columns, begin, middle, _, _ = self
+        if columns.names[begin:middle] != [entry.name for entry in files]:
+            return False
+        try:
+            found = list(map(_key_of, map(_looked_at, files)))
+        except FileNotFoundError:
+            return False
+        return found == list(zip(*(column[begin:middle] for column in columns.keys), strict=True))
 
 
 class Listing:
     """What is in one folder, and the address that has as a folder object."""
 
-    __slots__ = ("address", "rows")
+    __slots__ = ("_rest", "_rows", "address", "span")
 
-    def __init__(self, rows: Rows, address: bytes) -> None:
-        self.rows = rows
+    def __init__(self, rows: Rows | None, address: bytes, span: Span | None = None) -> None:
+        self._rows = rows
+        self._rest: Rows | None = None
         self.address = address
+        self.span = span
+
+    @property
+    def rows(self) -> Rows:
+        """A row for each name. Not to be changed."""
+        if self._rows is None:
+            assert self.span is not None
+            self._rows = self.span.rows()
+        return self._rows
+
+    @property
+    def rest(self) -> Rows:
+        """The rows of what are no files."""
+        if self._rest is None:
+            if self.span is not None:
+                self._rest = self.span.rest()
+            else:
+                self._rest = {name: row for name, row in self.rows.items() if row[0][0] < LEAST_OF_FILES}
+        return self._rest
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing in it, not even what is ignored."""
+        return self.span.begin == self.span.end if self.span is not None else not self.rows
+
+    def is_still(self, entries: "list[os.DirEntry[bytes]]") -> bool:
+        """Say whether this is what is in the folder; if it is not the order that differs, for certain."""
+        if self.span is None:
+            return False
+        rest = self.rest
+        files = [entry for entry in entries if entry.name not in rest] if rest else entries
+        if len(entries) - len(files) != len(rest) or not self.span.are_still(files):
+            return False
+        return not rest or all(
+            rest[entry.name][0] in (FOLDER, IGNORED_FOLDER)
+            if entry.is_dir(follow_symlinks=False)
+            else rest[entry.name][0] == IGNORED_FILE
+            for entry in entries
+            if entry.name in rest
+        )
 
     def entries(self) -> FolderObject:
         """Return it as a folder object."""
@@ -65,7 +168,7 @@ class Index:
         found = [b""] if self.folders else []
         for path in found:
             prefix = path + b"/" if path else b""
-            found += [prefix + name for name, row in self.folders[path].rows.items() if row[0] == FOLDER]
+            found += [prefix + name for name, row in self.folders[path].rest.items() if row[0] == FOLDER]
         return found
 
     def find(self, path: bytes) -> Row | None:
@@ -76,7 +179,11 @@ class Index:
 
     def hollow(self) -> list[bytes]:
         """Return the folders that have only ignored things in them; some may be gone by now."""
-        return [path for path, each in self.folders.items() if each.address == EMPTY and each.rows and path]
+        return [
+            path
+            for path, each in self.folders.items()
+            if each.address == EMPTY and path and not each.is_empty
+        ]
 
     def places(self) -> dict[bytes, bytes]:
         """Return a path for each content there is, by its digest."""
@@ -90,28 +197,10 @@ class Index:
 
     def to_bytes(self) -> bytes:
         """Return it as bytes, for a file on this machine."""
-        paths = self.reachable()
-        listings = [self.folders[path] for path in paths]
-        names = list(chain.from_iterable(listing.rows for listing in listings))
-        rows = list(chain.from_iterable(listing.rows.values() for listing in listings))
-        columns = list(zip(*(key for key, _ in rows), strict=True)) or [()] * 5
-        contents = [content for _, content in rows]
-        links = [content for key, content in rows if stat.S_ISLNK(key[0])]
-        names_together, targets = b"\0".join(names), b"\0".join(links)
-        body = b"".join(
-            (
-                _HEADER.pack(_MAGIC, len(paths), len(rows), len(names_together), len(targets)),
-                *(array(kind, column).tobytes() for kind, column in zip("IQqqQ", columns, strict=True)),
-                array("I", [len(listing.rows) for listing in listings]).tobytes(),
-                b"".join(listing.address for listing in listings),
-                # Of a link, what stands here is not looked at.
-                b"".join(each if len(each) == _DIGEST_BYTES else bytes(_DIGEST_BYTES) for each in contents),
-                names_together,
-                targets,
-                b"\0".join(paths),
-            )
-        )
-        return body + blake3(body).digest()
+        writer = _Writer()
+        for path in self.reachable():
+            writer.add(path, self.folders[path])
+        return writer.done()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Index":
@@ -120,27 +209,91 @@ class Index:
         body = memoryview(data)[:-_DIGEST_BYTES]
         if len(body) < _HEADER.size or blake3(body).digest() != data[-_DIGEST_BYTES:]:
             return index
-        magic, folder_count, row_count, names_length, targets_length = _HEADER.unpack_from(body)
+        magic, folder_count, row_count, link_count, names_length, targets_length = _HEADER.unpack_from(body)
         if magic != _MAGIC:
             return index
         reader = _Reader(body)
-        columns = [reader.column(kind, row_count) for kind in "IQqqQ"]
-        counts = reader.column("I", folder_count)
+        keys = [reader.column(kind, row_count) for kind in _KINDS]
+        file_counts, rest_counts = reader.column("I", folder_count), reader.column("I", folder_count)
+        links = reader.column("I", link_count)
         addresses = reader.digests(folder_count)
-        contents = reader.digests(row_count)
-        names = reader.texts(names_length)
-        targets = iter(reader.texts(targets_length))
+        contents = reader.take(row_count * _DIGEST_BYTES)
+        columns = Columns(keys, reader.texts(names_length), contents)
+        targets = dict(zip(links, reader.texts(targets_length), strict=False))
         paths = bytes(reader.rest()).split(b"\0") if folder_count else []
-        for number, mode in enumerate(columns[0]):
-            if stat.S_ISLNK(mode):
-                contents[number] = next(targets)
-        rows = list(zip(zip(*columns, strict=True), contents, strict=True))
-        at = 0
-        for path, count, address in zip(paths, counts, addresses, strict=True):
-            end = at + count
-            index.folders[path] = Listing(dict(zip(names[at:end], rows[at:end], strict=True)), address)
-            at = end
+        end = 0
+        for path, files, rest, address in zip(paths, file_counts, rest_counts, addresses, strict=True):
+            begin, middle, end = end, end + files, end + files + rest
+            theirs = {}
+            while targets and next(iter(targets)) < middle:
+                number = next(iter(targets))
+                theirs[number] = targets.pop(number)
+            index.folders[path] = Listing(None, address, Span(columns, begin, middle, end, theirs))
         return index
+
+
+class _Writer:
+    """Takes one listing after the other."""
+
+    def __init__(self) -> None:
+        self._paths: list[bytes] = []
+        self._addresses: list[bytes] = []
+        self._keys = [array(kind) for kind in _KINDS]
+        self._counts: tuple[array[int], array[int]] = array("I"), array("I")
+        self._names: list[bytes] = []
+        self._contents: list[bytes | memoryview] = []
+        self._links: dict[int, bytes] = {}
+
+    def add(self, path: bytes, listing: Listing) -> None:
+        self._paths.append(path)
+        self._addresses.append(listing.address)
+        if listing.span is not None:
+            self._add_span(listing.span)
+            return
+        rows = filed(listing.rows)
+        self._counts[1].append(len(listing.rest))
+        self._counts[0].append(len(rows) - len(listing.rest))
+        self._add_rows(rows)
+
+    def _add_span(self, span: Span) -> None:
+        columns, begin, middle, end, links = span
+        shift = len(self._names) - begin
+        self._links.update((number + shift, target) for number, target in links.items())
+        self._counts[0].append(middle - begin)
+        self._counts[1].append(end - middle)
+        self._names += columns.names[begin:end]
+        for column, taken in zip(self._keys, columns.keys, strict=True):
+            column.extend(taken[begin:end])
+        self._contents.append(columns.contents[begin * _DIGEST_BYTES : end * _DIGEST_BYTES])
+
+    def _add_rows(self, rows: Rows) -> None:
+        for column, values in zip(
+            self._keys, zip(*(key for key, _ in rows.values()), strict=True), strict=False
+        ):
+            column.extend(values)
+        for number, (key, content) in enumerate(rows.values(), len(self._names)):
+            if stat.S_ISLNK(key[0]):
+                self._links[number] = content
+            # Of a link, what stands here is not looked at, and what is ignored has no content.
+            self._contents.append(content if len(content) == _DIGEST_BYTES else bytes(_DIGEST_BYTES))
+        self._names += rows
+
+    def done(self) -> bytes:
+        names, targets = b"\0".join(self._names), b"\0".join(self._links.values())
+        counts = len(self._paths), len(self._names), len(self._links), len(names), len(targets)
+        columns = (*self._keys, *self._counts, array("I", self._links))
+        body = b"".join(
+            (
+                _HEADER.pack(_MAGIC, *counts),
+                *(column.tobytes() for column in columns),
+                *self._addresses,
+                *self._contents,
+                names,
+                targets,
+                b"\0".join(self._paths),
+            )
+        )
+        return body + blake3(body).digest()
 
 
 class _Reader:
@@ -152,22 +305,28 @@ class _Reader:
 
     def column(self, kind: str, count: int) -> "array[int]":
         found = array(kind)
-        found.frombytes(self._take(count * found.itemsize))
+        found.frombytes(self.take(count * found.itemsize))
         return found
 
     def digests(self, count: int) -> list[bytes]:
-        joined = bytes(self._take(count * _DIGEST_BYTES))
+        joined = bytes(self.take(count * _DIGEST_BYTES))
         return [joined[at : at + _DIGEST_BYTES] for at in range(0, len(joined), _DIGEST_BYTES)]
 
     def texts(self, length: int) -> list[bytes]:
-        return bytes(self._take(length)).split(b"\0")
+        return bytes(self.take(length)).split(b"\0")
 
     def rest(self) -> memoryview:
         return self._body[self._at :]
 
-    def _take(self, length: int) -> memoryview:
+    def take(self, length: int) -> memoryview:
         self._at += length
         return self._body[self._at - length : self._at]
+
+
+def filed(rows: Rows) -> Rows:
+    """Return rows as a folder has them: files first, then the rest, each in the order in which they come."""
+    files = {name: row for name, row in rows.items() if row[0][0] >= LEAST_OF_FILES}
+    return {**files, **rows}
 
 
 def settled(key: Key, read_at_ns: int) -> Key:

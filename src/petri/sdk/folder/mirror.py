@@ -1,7 +1,6 @@
 """A folder and a sandbox, kept in step: push, pull and sync, tried again where that may help."""
 
 import os
-import random
 import re
 import time
 
@@ -13,6 +12,7 @@ from petri.errors import (
     Invalid,
     InvalidField,
     NotFound,
+    PathsConflict,
     PetriError,
 )
 from petri.sdk.config import api_key, server_url, state_folder
@@ -38,7 +38,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,63}")
 class Mirror:
     """One folder of this machine and one sandbox. For one thread at a time; `close` ends its connection.
 
-    `sandbox` is an id or the name of a live sandbox; a name costs one more call each time.
+    `sandbox` is an id or the name of a live sandbox; a name costs one more call, once.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Mirror:
     ) -> None:
         self.top = os.path.realpath(os.fsencode(folder))
         self._sandbox = sandbox
+        self._id = sandbox if is_sandbox_id(sandbox) else None
         self._retries = retries
         self._line = Line(server_url(url), api_key(key), SILENCE_S)
         self._state = State(self.top, state_folder())
@@ -73,7 +74,6 @@ class Mirror:
 
         `PathsConflict` if the sandbox changed the same paths, unless `prefer` is `"local"`.
         """
-        _refuse_unless(prefer in (None, "local"), "a push can only prefer what is local")
         return self.exchange(Wish("push", prefer, dry_run, progress))
 
     def pull(
@@ -84,9 +84,6 @@ class Mirror:
         The folder is made if it is not there. If `prefer` is `"sandbox"`, its version of a conflict is
         taken, and ours stays beside it.
         """
-        _refuse_unless(prefer in (None, "sandbox"), "a pull can only prefer what is in the sandbox")
-        if not dry_run:
-            os.makedirs(self.top, exist_ok=True)
         return self.exchange(Wish("pull", prefer, dry_run, progress))
 
     def sync(
@@ -97,8 +94,18 @@ class Mirror:
 
     def exchange(self, wish: Wish) -> Synced:
         """Do one of the three, as often as it takes."""
-        if not os.path.isdir(self.top):
-            raise Invalid(f"there is no folder {os.fsdecode(self.top)}")
+        _refuse_preferring(wish)
+        self._require_folder(wish)
+        try:
+            return self._exchange(wish)
+        except PathsConflict:
+            raise
+        except (NotFound, Conflict):
+            if not self._is_another_now():
+                raise
+        return self._exchange(wish._replace(touched=None))
+
+    def _exchange(self, wish: Wish) -> Synced:
         trust = Trust()
         trials = _Trials(self._retries)
         while True:
@@ -123,11 +130,24 @@ class Mirror:
             # What was touched is known only for the first trial.
             wish = wish._replace(touched=None)
 
+    def _require_folder(self, wish: Wish) -> None:
+        if wish.mode == "pull" and not wish.dry_run:
+            os.makedirs(self.top, exist_ok=True)
+        if not os.path.isdir(self.top):
+            raise Invalid(f"there is no folder {os.fsdecode(self.top)}")
+
     def sandbox_id(self) -> str:
         """Return the sandbox's id, asking for it if only its name is known."""
-        if not is_sandbox_id(self._sandbox):
-            self._sandbox = self._found(self._sandbox)
-        return self._sandbox
+        if self._id is None:
+            self._id = self._found(self._sandbox)
+        return self._id
+
+    def _is_another_now(self) -> bool:
+        """Say whether by now another sandbox has the name: the one that had it may be gone."""
+        if self._id in (None, self._sandbox):
+            return False
+        before, self._id = self._id, self._found(self._sandbox)
+        return self._id != before
 
     def _found(self, name: str) -> str:
         if _NAME.fullmatch(name) is not None:
@@ -165,9 +185,14 @@ class _Trials:
 
 def pause_s(failures: int) -> float:
     """Return how long to wait after so many failures; not all who failed together come back together."""
+    import random  # on use: most syncs do without
+
     return min(FIRST_PAUSE_S * 2.0**failures, LONGEST_PAUSE_S) * random.uniform(0.5, 1.0)
 
 
-def _refuse_unless(is_right: bool, sentence: str) -> None:  # noqa: FBT001 - it is what the sentence says
-    if not is_right:
-        raise InvalidField("prefer", sentence)
+def _refuse_preferring(wish: Wish) -> None:
+    """Refuse to prefer a side that would have to change for it, and may not."""
+    if wish.mode == "push" and wish.prefer == "sandbox":
+        raise InvalidField("prefer", "a push can only prefer what is local")
+    if wish.mode == "pull" and wish.prefer == "local":
+        raise InvalidField("prefer", "a pull can only prefer what is in the sandbox")

@@ -17,7 +17,7 @@ from petri import trees
 from petri.errors import Invalid, StorageFull
 from petri.sdk.folder.collisions import folding, refuse_collisions
 from petri.sdk.folder.contents import Contents, key_of
-from petri.sdk.folder.index import Index
+from petri.sdk.folder.index import FOLDER, Index
 from petri.sdk.folder.stage import Stage
 from petri.syncing import Delete, MakeFolder, MakeLink, Move, NewFile, SetMode, Step, steps
 from petri.trees import Entry, Fetch, File, Folder, Link
@@ -72,10 +72,15 @@ class Placing:
 
     def _keep(self, step: Step) -> None:
         """Leave what a step was about as it is; after a move, also what would have happened where it led."""
-        self.kept.append(Kept(_path(step), CHANGED))
+        self.kept.append(Kept(_path(step), OCCUPIED if self._is_occupied(_path(step)) else CHANGED))
         if isinstance(step, Move):
             self.kept.append(Kept(step.source, CHANGED))
             self._refused.append(step.target + b"/")
+
+    def _is_occupied(self, path: bytes) -> bool:
+        """Say whether at `path` there was a folder all along that only has ignored things in it."""
+        row = self._index.find(path)
+        return row is not None and row[0] == FOLDER and self._expected(path) is None
 
     def _do(self, step: Step) -> None:
         if _path(step).startswith(tuple(self._refused)):
@@ -232,6 +237,7 @@ class _Otherwise(Exception):
 
 
 CHANGED = "it changed here in the meantime"
+OCCUPIED = "there is a folder here with things in it that the rules ignore"
 
 
 def _path(step: Step) -> bytes:

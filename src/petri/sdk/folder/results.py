@@ -1,10 +1,15 @@
 """What a sync did, for programs and for people."""
 
-import os
+import sys
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from petri.syncing import Delete, Move, NewFile, SetMode, Step
+from petri.syncing import Mode as Mode
+from petri.syncing import Prefer as Prefer
+
+_ENCODING, _ERRORS = sys.getfilesystemencoding(), sys.getfilesystemencodeerrors()
+"""What `os.fsdecode` asks for at each call; a first upload has very many paths."""
 
 Progress = Callable[[int, int | None], None]
 """Called as bytes pass: how many have, and of how many, where that is known."""
@@ -53,19 +58,23 @@ class Synced(NamedTuple):
     tree: str
     """The address of what the folder holds now."""
     sandbox_tree: str
-    """The address of what the sandbox holds now, with what is ignored here."""
+    """The address of what the sandbox holds now, with what is ignored here; empty if nobody was asked."""
     is_dry_run: bool = False
 
 
 def moved(steps: Iterable[Step]) -> Moved:
     """Return steps as what a person reads."""
-    added, modified, deleted, renamed = [], [], [], []
+    added: list[str] = []
+    modified: list[str] = []
+    deleted, renamed = [], []
     for step in steps:
-        if isinstance(step, Move):
+        if isinstance(step, NewFile):  # first: there may be very many
+            (added if step.old is None else modified).append(as_text(step.path))
+        elif isinstance(step, Move):
             renamed.append((as_text(step.source), as_text(step.target)))
         elif isinstance(step, Delete):
             deleted.append(as_text(step.path))
-        elif isinstance(step, SetMode) or (isinstance(step, NewFile) and step.old is not None):
+        elif isinstance(step, SetMode):
             modified.append(as_text(step.path))
         else:
             added.append(as_text(step.path))
@@ -74,4 +83,4 @@ def moved(steps: Iterable[Step]) -> Moved:
 
 def as_text(path: bytes) -> str:
     """Return a path as Python has them; bytes that are no text are kept as surrogates."""
-    return os.fsdecode(path)
+    return path.decode(_ENCODING, _ERRORS)

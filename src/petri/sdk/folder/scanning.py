@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from petri.errors import Invalid
@@ -16,14 +16,12 @@ from petri.sdk.folder.index import (
     Listing,
     Row,
     Rows,
+    filed,
     now_ns,
     settled,
 )
-from petri.syncing import GITIGNORE, LONGEST_PATH, PETRIIGNORE, STAGE, Ignoring
-from petri.trees import EMPTY, address, encode
-
-LONGEST_RULES = 2**20
-"""Bytes of an ignore file."""
+from petri.syncing import GITIGNORE, LONGEST_PATH, LONGEST_RULES, PETRIIGNORE, STAGE, Ignoring
+from petri.trees import EMPTY, FolderObject, address, encode
 
 _RULES = frozenset({PETRIIGNORE, GITIGNORE})
 _KINDS = {stat.S_IFSOCK: "a socket", stat.S_IFIFO: "a FIFO"}
@@ -56,9 +54,13 @@ class Scan:
         self._index = index
         self._contents = contents
         self._by_inode: dict[int, Row] | None = None
+        self._listed: dict[bytes, Collection[bytes]] = {}
+        """The names in folders that were looked at."""
         self.ignoring = Ignoring(self._read_rules)
         self.objects: dict[bytes, bytes] = {}
         """The folder objects that are new, by their addresses."""
+        self.opened: dict[bytes, FolderObject] = {}
+        """The same, not encoded."""
         self.skipped: list[Skipped] = []
         self.is_new = False
         """Whether anything is not as the index had it, if only the time of a file."""
@@ -72,7 +74,7 @@ class Scan:
         ends = frozenset(touched or ())
         needed = {path[:at] for path in ends for at, byte in enumerate(path) if byte == _SLASH} | ends
         waiting = [_Look(b"", is_fresh=False, is_whole=whole or b"" in ends)]
-        looked: list[tuple[bytes, Rows, list[bytes]]] = []
+        looked: list[tuple[bytes, Rows | None, list[bytes]]] = []
         while waiting:
             look = waiting.pop()
             rows, folders, is_fresh = self._look(look)
@@ -80,37 +82,41 @@ class Scan:
             prefix = look.path + b"/" if look.path else b""
             for name in folders:
                 path = prefix + name
-                is_whole = look.is_whole or is_fresh or path in ends or not rows[name][1]
+                is_new = rows is not None and not rows[name][1]
+                is_whole = look.is_whole or is_fresh or path in ends or is_new
                 if is_whole or path in needed:
                     waiting.append(_Look(path, is_fresh, is_whole))
         for path, rows, folders in reversed(looked):
             self._settle(path, rows, folders)
         return self._index.tree
 
-    def _look(self, look: _Look) -> tuple[Rows, list[bytes], bool]:
-        """Return what is in a folder, which of that are folders, and whether rules are new there."""
+    def _look(self, look: _Look) -> tuple[Rows | None, list[bytes], bool]:
+        """Return what is in a folder, which of that are folders, and whether rules are new there.
+
+        Nothing, where all is as the index has it.
+        """
         listing = self._index.folders.get(look.path)
+        entries = self._list(look.path)
+        if listing is not None and not look.is_fresh and listing.is_still(entries):
+            return None, [name for name, row in listing.rest.items() if row[0] == FOLDER], False
         known = listing.rows if listing is not None else {}
-        present = self._list(look.path)
+        present = self._listed[look.path] = {entry.name: entry for entry in entries}
         folders, others = _compared(present, known)
         gone = known.keys() - present.keys()
         is_fresh = look.is_fresh or not _RULES.isdisjoint(gone) or any(each.name in _RULES for each in others)
-        if not is_fresh and not others and not gone:
-            return known, folders, False
-        rows: Rows = {}
         if is_fresh:
-            folders, others = [], list(present.values())
-        else:
-            apart = gone.union(each.name for each in others)
-            rows = {name: row for name, row in known.items() if name not in apart}
+            folders, others = [], entries
+        apart = {entry.name for entry in others}
+        # In the order in which they are: the next look then sees at once that nothing changed.
+        rows: Rows = {name: known[name] for name in present if name in known and name not in apart}
         for entry in others:
             self._add(look.path, entry, known.get(entry.name), rows, folders)
-        return rows, folders, is_fresh
+        return {name: rows[name] for name in present if name in rows}, folders, is_fresh
 
-    def _list(self, path: bytes) -> "dict[bytes, os.DirEntry[bytes]]":
+    def _list(self, path: bytes) -> "list[os.DirEntry[bytes]]":
         try:
             with os.scandir(self._top + b"/" + path) as entries:
-                return {entry.name: entry for entry in entries}
+                return list(entries)
         except PermissionError:
             raise Invalid(
                 f"the folder {os.fsdecode(path) or '.'} cannot be read: change its rights, "
@@ -139,7 +145,13 @@ class Scan:
             folders.append(name)
         else:
             try:
-                found = self._leaf(path, entry.stat(follow_symlinks=False), row)
+                # Where nothing is known, a file need not be looked at before it is opened.
+                is_first = not self._index.folders and entry.is_file(follow_symlinks=False)
+                found = (
+                    self._contents.examine(path)
+                    if is_first
+                    else self._leaf(path, entry.stat(follow_symlinks=False), row)
+                )
             except FileNotFoundError:
                 return
             if found is not None:
@@ -168,16 +180,18 @@ class Scan:
             self._by_inode = {row[0][4]: row for row in rows if stat.S_ISREG(row[0][0])}
         return self._by_inode
 
-    def _settle(self, path: bytes, rows: Rows, folders: list[bytes]) -> None:
+    def _settle(self, path: bytes, rows: Rows | None, folders: list[bytes]) -> None:
         """Put a folder into the index, whose inner folders are there already."""
         listing = self._index.folders.get(path)
-        is_same = listing is not None and listing.rows is rows
-        for name in folders:
-            inner = self._index.folders[path + b"/" + name if path else name].address
-            if rows[name][1] != inner:
-                rows[name] = (FOLDER, inner)
-                is_same = False
-        if is_same:
+        prefix = path + b"/" if path else b""
+        inner = {name: (FOLDER, self._index.folders[prefix + name].address) for name in folders}
+        if rows is None:
+            assert listing is not None
+            if all(listing.rest[name] == row for name, row in inner.items()):
+                return
+            rows = listing.rows
+        rows = filed({**rows, **inner})
+        if listing is not None and list(rows.items()) == list(listing.rows.items()):
             return
         self.is_new = True
         listing = self._index.folders[path] = Listing(rows, EMPTY)
@@ -185,8 +199,12 @@ class Scan:
             encoded = encode(entries)
             listing.address = address(encoded)
             self.objects[listing.address] = encoded
+            self.opened[listing.address] = entries
 
     def _read_rules(self, path: bytes) -> bytes | None:
+        folder, _, name = path.rpartition(b"/")
+        if name not in self._listed.get(folder, _RULES):
+            return None
         try:
             with self._contents.opened(path) as file:
                 content = file.read(0, LONGEST_RULES + 1)

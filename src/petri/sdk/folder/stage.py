@@ -82,7 +82,10 @@ class Stage:
         return name
 
     def close(self) -> None:
-        """Remove what is left."""
+        """Remove what is left, also what a crash left that had put everything in its place."""
+        if self._fd is None and os.path.lexists(self._path):
+            with suppress(PetriError):  # what is no folder is not ours
+                self._fd = self._opened()
         if self._fd is not None:
             _emptied(self._fd)
             os.close(self._fd)

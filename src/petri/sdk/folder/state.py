@@ -6,6 +6,7 @@
         index                                  see `index.py`
         objects                                folder objects, one behind the other, of the trees named below
         peers/<server and sandbox>             the trees last agreed on with one sandbox
+        tried/<server and sandbox>             what one sandbox is told to be, until there is an answer
         signatures/<digest>                    see `petri.syncing.delta`
 
 Everything but `objects` appears by rename. What a sandbox is told later is derived from here, so a peer is
@@ -60,6 +61,7 @@ class State:
         self._objects: dict[bytes, bytes] | None = None
         self._objects_end = 0
         self._loaded_from: tuple[int, ...] | None = None
+        self._saved = b""
         self.index = Index()
 
     @contextmanager
@@ -105,7 +107,8 @@ class State:
 
     def save_index(self) -> None:
         """Remember how the folder was found to be."""
-        self._replace(b"index", self.index.to_bytes())
+        self._saved = self.index.to_bytes()
+        self._replace(b"index", self._saved)
 
     def peer(self, url: str, sandbox: str) -> Peer | None:
         """Return what was agreed on with a sandbox, if that is remembered, whole."""
@@ -126,9 +129,28 @@ class State:
         if self._objects_end > _WORTH_PACKING:
             self._pack()
 
+    def tried(self, url: str, sandbox: str) -> bytes | None:
+        """Return what a sandbox was last told to be, if it is not known what came of it."""
+        tree = _content(self._tried(url, sandbox))
+        return tree if len(tree) == _DIGEST_BYTES else None
+
+    def save_tried(self, url: str, sandbox: str, tree: bytes) -> None:
+        """Remember what a sandbox is being told to be, if there is room."""
+        with suppress(OSError), open(self._tried(url, sandbox), "wb") as file:
+            file.write(tree)
+
+    def forget_tried(self, url: str, sandbox: str) -> None:
+        """Forget what a sandbox was told to be: it is known what came of it."""
+        with suppress(FileNotFoundError):
+            os.unlink(self._tried(url, sandbox))
+
+    def _tried(self, url: str, sandbox: str) -> bytes:
+        return self._folder + b"/tried/" + _peer_name(url, sandbox)
+
     def forget(self, url: str, sandbox: str) -> None:
         """Forget what was agreed on with a sandbox, and how the folder was found to be."""
-        for name in (b"/peers/" + _peer_name(url, sandbox), b"/index"):
+        peer = _peer_name(url, sandbox)
+        for name in (b"/peers/" + peer, b"/tried/" + peer, b"/index"):
             with suppress(FileNotFoundError):
                 os.unlink(self._folder + name)
         self.index = Index()
@@ -160,7 +182,7 @@ class State:
 
     def _make(self) -> None:
         try:
-            for name in (b"", b"/peers", b"/signatures"):
+            for name in (b"", b"/peers", b"/tried", b"/signatures"):
                 os.makedirs(self._folder + name, 0o700, exist_ok=True)
         except OSError as error:
             raise PetriError(
@@ -188,6 +210,8 @@ class State:
         """Read what is there, unless it is what we left there."""
         identity = self._identity()
         if self._loaded_from is not None and identity == self._loaded_from:
+            if self._saved:  # as it was written, it is looked through in a fraction of the time
+                self.index, self._saved = Index.from_bytes(self._saved), b""
             return
         self._objects = None
         self.index = Index.from_bytes(_content(self._folder + b"/index"))
@@ -229,6 +253,8 @@ class State:
             with suppress(ValueError, KeyError):
                 told = json.loads(_content(self._folder + b"/peers/" + name))
                 trees |= {bytes.fromhex(told["base"]), bytes.fromhex(told["agreed"])}
+        for name in os.listdir(self._folder + b"/tried"):
+            trees |= {_content(self._folder + b"/tried/" + name)} & self._kept().keys()
         kept = self._kept()
         live = {wanted: kept[wanted] for wanted in _reachable(self.fetch, trees)}
         content = _framed(live)

@@ -1,0 +1,1 @@
+"""What is run by hand: set-up, locks, generated files, tables."""

@@ -1,0 +1,1 @@
+"""What a project declares itself: manifests and locks, read leniently and within bounds."""

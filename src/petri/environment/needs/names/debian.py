@@ -1,0 +1,71 @@
+"""Which Debian package a command is in."""
+
+from petri.environment.needs.names.tables import commands
+
+_LIKELIEST = {
+    "convert": "imagemagick",
+    "identify": "imagemagick",
+    "fd": "fd-find",
+    "go": "golang-go",
+    "java": "default-jre-headless",
+    "javac": "default-jdk-headless",
+    "mysql": "default-mysql-client",
+    "nc": "netcat-openbsd",
+    "npx": "npm",
+    "php": "php-cli",
+    "pip": "python3-pip",
+    "pip3": "python3-pip",
+    "psql": "postgresql-client",
+    "python": "python-is-python3",
+    "vi": "vim",
+    "awk": "mawk",
+    "cc": "gcc",
+    "c++": "g++",
+    "parallel": "parallel",
+    "rg": "ripgrep",
+    "bat": "bat",
+    "7z": "p7zip-full",
+    "dig": "bind9-dnsutils",
+    "ping": "iputils-ping",
+    "ifconfig": "net-tools",
+    "netstat": "net-tools",
+    "pdftotext": "poppler-utils",
+    "pdflatex": "texlive-latex-base",
+    "yq": "yq",
+    "aws": "awscli",
+    "docker": "docker.io",
+    "bibtex": "texlive-binaries",
+    "emacs": "emacs-nox",
+    "ex": "vim",
+    "figlet": "figlet",
+    "ftp": "tnftp",
+    "gnuplot": "gnuplot-nox",
+    "jar": "default-jdk-headless",
+    "javadoc": "default-jdk-headless",
+    "jshell": "default-jdk-headless",
+    "keytool": "default-jre-headless",
+    "lua": "lua5.4",
+    "luac": "lua5.4",
+    "magick": "imagemagick",
+    "mail": "bsd-mailx",
+    "mailx": "bsd-mailx",
+    "mvn": "maven",
+    "pdftk": "pdftk-java",
+    "scala": "scala",
+    "telnet": "inetutils-telnet",
+    "traceroute": "inetutils-traceroute",
+    "view": "vim",
+    "vim": "vim",
+    "youtube-dl": "yt-dlp",
+    # They lie where games do, which the lists of programs leave out.
+    "cowsay": "cowsay",
+    "fortune": "fortune-mod",
+    "lolcat": "lolcat",
+    "sl": "sl",
+}
+"""Commands that alternatives or several packages provide, and the package that people mean."""
+
+
+def package_of(command: str) -> str | None:
+    """Return the Debian package that has `command`, or None if none is known to."""
+    return _LIKELIEST.get(command) or commands().get(command, "").partition(" ")[0] or None

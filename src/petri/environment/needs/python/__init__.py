@@ -1,0 +1,1 @@
+"""Python code: what it imports, and which of that is its own."""

@@ -1,0 +1,239 @@
+"""Which package a name means. Right, or nothing; never wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from petri.environment import Language, Policy, Refusal, Requirement, meaning, vetted
+from petri.environment.needs.names.curated import DISTRIBUTION, ELSEWHERE, GENERIC, MISTAKEN, NAMESPACES
+from petri.environment.needs.names.debian import package_of
+from petri.environment.needs.names.edits import meant
+from petri.environment.needs.names.npm import package_of as npm_package_of
+from petri.environment.needs.names.python import ESTABLISHED, is_alike, namesake
+from petri.environment.needs.names.tables import imports, npm_ranks, provenance, pypi_ranks, without_wheel
+
+GOLDEN = Path(__file__).parent / "golden" / "tricky-imports.txt"
+TRICKY = [
+    (line.split()[0], line.split()[1])
+    for line in GOLDEN.read_text(encoding="utf-8").splitlines()
+    if line and not line.startswith("#")
+]
+ANYTHING = Policy()
+
+
+def _means(module: str, policy: Policy = ANYTHING) -> str:
+    found = meaning(module, "python", policy)
+    return found.name if isinstance(found, Requirement) else "-"
+
+
+def _says(module: str) -> str:
+    found = meaning(module, "python", ANYTHING)
+    assert isinstance(found, Refusal)
+    return found.sentence
+
+
+@pytest.mark.parametrize(("module", "distribution"), TRICKY)
+def test_a_tricky_name_means_its_package_or_nothing(module: str, distribution: str) -> None:
+    assert _means(module) in (distribution, "-")
+
+
+def test_nearly_all_tricky_names_are_known() -> None:
+    right = sum(_means(module) == distribution for module, distribution in TRICKY)
+
+    assert right / len(TRICKY) >= 0.98
+
+
+def test_a_misspelling_is_told_with_what_was_meant() -> None:
+    found = meaning("sklern", "python", ANYTHING)
+
+    assert isinstance(found, Refusal)
+    assert found.suggestion == "sklearn"
+    assert found.sentence == (
+        "`sklern` looks like a misspelling of `sklearn` (scikit-learn): nothing was installed for it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("scikit_learn", "the package `scikit-learn` is imported as `sklearn`, not as `scikit_learn`"),
+        ("beautifulsoup4", "is imported as `bs4`"),
+        ("utils", "is what programs call their own modules"),
+        ("google.cloud.nothing_such", "is shared by many packages"),
+        (
+            "hallucinated_helper_lib",
+            "no package is known to bring `hallucinated_helper_lib`, and none is guessed",
+        ),
+        ("win32com.client", "exists only on Windows"),
+        ("google.colab", "exists only on Google Colab"),
+    ],
+)
+def test_what_is_refused_is_refused_in_words_to_act_on(module: str, words: str) -> None:
+    assert words in _says(module)
+
+
+def test_allowing_a_name_lets_it_mean_itself() -> None:
+    assert _means("in_house_lib") == "-"
+    assert _means("in_house_lib.sub", Policy(allow=frozenset({"in-house-lib"}))) == "in-house-lib"
+
+
+def test_a_denied_package_is_refused_by_whatever_name() -> None:
+    policy = Policy(deny=frozenset({"pyyaml"}))
+
+    assert _means("yaml", policy) == "-"
+    found = vetted("PyYAML>=6", "python", policy)
+    assert isinstance(found, Refusal) and "not to install" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("typed", "language", "text"),
+    [
+        ("numpy>=2", "python", "numpy>=2"),
+        (
+            "Scikit_Learn [extra] == 1.5 ; python_version < '3.13'",
+            "python",
+            "scikit-learn[extra]==1.5; python_version < '3.13'",
+        ),
+        ("some-private-thing", "python", "some-private-thing"),
+        ("lodash", "javascript", "lodash@*"),
+        ("lodash@^4.17", "javascript", "lodash@^4.17"),
+        ("@types/node@20", "typescript", "@types/node@20"),
+        ("@types/node", "javascript", "@types/node@*"),
+    ],
+)
+def test_what_is_typed_by_name_may_be_unknown(typed: str, language: Language, text: str) -> None:
+    found = vetted(typed, language, ANYTHING)
+
+    assert isinstance(found, Requirement) and found.text == text
+
+
+@pytest.mark.parametrize(
+    ("typed", "language"),
+    [
+        ("reqeusts", "python"),
+        ("python-dateutils", "python"),
+        ("--index-url=x", "python"),
+        ("-e .", "python"),
+        ("git+https://x/y", "python"),
+        ("numpy @ https://x/y.whl", "python"),
+        ("./local", "python"),
+        ("numpy\n--hash", "python"),
+        ("", "python"),
+        ("cv2", "python"),
+        ("yaml", "python"),
+        ("sklearn", "python"),
+        ("docx", "python"),
+        ("lodahs", "javascript"),
+        ("git+ssh://x", "javascript"),
+        ("--registry", "javascript"),
+        ("lodash@file:../x", "javascript"),
+        ("", "javascript"),
+    ],
+)
+def test_what_is_typed_wrong_is_refused(typed: str, language: Language) -> None:
+    assert isinstance(vetted(typed, language, ANYTHING), Refusal)
+
+
+@pytest.mark.parametrize("name", ["reqests", "requestss", "rquests", "erquests", "requestz", "Requests"])
+def test_one_edit_is_a_misspelling(name: str) -> None:
+    assert meant(name, {"requests": 1}) == "requests"
+
+
+@pytest.mark.parametrize("name", ["requests", "rqusts", "six", "requestsss", "x" * 1000])
+def test_more_or_less_than_one_edit_is_not(name: str) -> None:
+    assert meant(name, {"requests": 1, "sox": 2}) is None
+
+
+def test_a_known_name_is_no_misspelling_of_a_better_known_one() -> None:
+    assert _means("boto") != "boto3"
+    assert isinstance(vetted("pytest-rerunfailures", "python", ANYTHING), Requirement)
+
+
+@pytest.mark.parametrize(
+    ("specifier", "package"),
+    [
+        ("lodash/fp", "lodash"),
+        ("@a/b/c", "@a/b"),
+        ("lodash@4/x", "lodash"),
+        ("npm:lodash@4", "lodash"),
+        ("./x", None),
+        ("node:fs", None),
+        ("fs/promises", None),
+        ("@/x", None),
+        ("~/x", None),
+        ("a b", None),
+        ("", None),
+    ],
+)
+def test_a_specifier_names_the_package_it_begins_with(specifier: str, package: str | None) -> None:
+    assert npm_package_of(specifier) == package
+
+
+@pytest.mark.parametrize(
+    ("command", "package"),
+    [
+        ("jq", "jq"),
+        ("convert", "imagemagick"),
+        ("rg", "ripgrep"),
+        ("psql", "postgresql-client"),
+        ("figlet", "figlet"),
+        ("cowsay", "cowsay"),
+        ("javac", "default-jdk-headless"),
+        ("mvn", "maven"),
+        ("vim", "vim"),
+        ("nope0", None),
+    ],
+)
+def test_commands_are_in_packages(command: str, package: str | None) -> None:
+    assert package_of(command) == package
+
+
+def test_the_tables_say_where_they_are_from() -> None:
+    for table in ("imports", "pypi", "npm", "commands"):
+        assert provenance(table).startswith("# ") and "scripts/build-tables" in provenance(table)
+    assert len(imports()) > 15_000 and len(pypi_ranks()) > 10_000 and len(npm_ranks()) > 5_000
+
+
+def test_what_a_person_decided_is_not_what_the_wheels_say_anyway() -> None:
+    listed = {module: imports()[module].split() for module in DISTRIBUTION if module in imports()}
+    decided = {module: namesake(module, those) or those[0] for module, those in listed.items()}
+
+    unsure = {
+        module
+        for module, name in decided.items()
+        if pypi_ranks()[name] >= ESTABLISHED and not is_alike(module, name)
+    }
+    assert {module for module, name in decided.items() if DISTRIBUTION[module] == name} == unsure & {"ee"}
+
+
+def test_no_name_is_in_two_lists() -> None:
+    assert not DISTRIBUTION.keys() & ELSEWHERE.keys()
+    assert not MISTAKEN.keys() & (DISTRIBUTION.keys() | ELSEWHERE.keys())
+
+
+@pytest.mark.parametrize("module", sorted(MISTAKEN))
+def test_what_is_imported_instead_of_a_mistaken_name_is_known(module: str) -> None:
+    assert _means(module) == "-"
+    assert f"`{MISTAKEN[module]}`" in _says(module)
+    assert MISTAKEN[module] == "google.cloud" or _means(MISTAKEN[module]) != "-"
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("mysqlclient", "the package `mysqlclient` is imported as `MySQLdb`, not as `mysqlclient`"),
+        ("python_ldap", "is imported as `ldap`"),
+        ("livekit.plugins.nosuch", "`livekit` is shared by many packages, and none is known to bring"),
+        ("pyasn", "`pyasn` looks like a misspelling of `pyasn1`"),
+        ("types_requests", "no package is known to bring `types_requests`"),
+    ],
+)
+def test_one_of_that_name_that_was_not_looked_into_is_no_reason(module: str, words: str) -> None:
+    assert words in _says(module)
+    assert not GENERIC & (DISTRIBUTION.keys() | ELSEWHERE.keys() | NAMESPACES)
+
+
+def test_a_well_known_name_without_a_wheel_means_itself() -> None:
+    name = next(name for name in without_wheel() if "-" not in name and name not in imports())
+
+    assert _means(name) == name

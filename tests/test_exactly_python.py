@@ -1,0 +1,121 @@
+"""A program cannot tell a cell from the bare machine, nor can who looks at what it did.
+
+The programs stand in `tests/exactly/tables`; each is run by bare Python, in a cold cell and in a parked one.
+Only root can give bare Python a `/workspace`; for an ordinary user, the two cells are compared.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from petri.settings import Settings
+from tests.conftest import Server
+from tests.exactly.bare import Bare
+from tests.exactly.cells import Cells
+from tests.exactly.programs import Program, programs
+from tests.exactly.seen import Seen
+
+pytestmark = pytest.mark.long
+
+IS_ROOT = os.geteuid() == 0
+needs_bare = pytest.mark.skipif(not IS_ROOT, reason="only root can give bare Python a /workspace")
+NONE_PARKED = {"PETRI_PARKED_BYTES": "0"}
+
+
+@dataclass
+class Ways:
+    """The ways to run a program, in turn or at the same time."""
+
+    bare: Bare | None
+    cold: Cells
+    parked: Cells
+
+    def run(self, program: Program) -> dict[str, Seen]:
+        """Return what it did in each way."""
+        ways: dict[str, Bare | Cells] = {"cold": self.cold, "parked": self.parked}
+        if self.bare is not None:
+            ways["bare"] = self.bare
+        with ThreadPoolExecutor(len(ways)) as pool:
+            return dict(zip(ways, pool.map(lambda way: way.run(program), ways.values()), strict=True))
+
+
+@pytest.fixture(scope="module")
+def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ways]:
+    cold = _server(tmp_path_factory.mktemp("cold"), NONE_PARKED)
+    parked = _server(tmp_path_factory.mktemp("parked"), {})
+    etc = cold.home / "petri" / "engine" / "rootfs" / "etc"
+    bare = Bare(tmp_path_factory.mktemp("bare"), etc, Settings().open_files).build() if IS_ROOT else None
+    with cold.client() as cold_http, parked.client() as parked_http:
+        yield Ways(
+            bare,
+            Cells(cold, cold_http, must_park=False),
+            Cells(parked, parked_http, must_park=True),
+        )
+    for server in (cold, parked):
+        assert server.stop() == 0, server.log()
+
+
+def _server(home: Path, more: dict[str, str]) -> Server:
+    return Server(home, {"PETRI_DEPENDENCIES": "off", **more}).start()
+
+
+def _case(program: Program) -> object:
+    marks = [pytest.mark.xfail(reason=program.known)] if program.known else []
+    return pytest.param(program, id=program.name, marks=marks)
+
+
+@pytest.mark.parametrize("program", [_case(program) for program in programs()])
+def test_a_program_cannot_tell_the_difference(ways: Ways, program: Program) -> None:
+    seen = {way: each.blurred(program) for way, each in ways.run(program).items()}
+
+    assert seen["cold"] == seen.get("bare", seen["cold"])
+    assert seen["parked"] == seen["cold"]
+
+
+PROBES = {"file": {"filename": "main.py"}, "code": {"code": "print(len(open('/proc/self/cmdline').read()))"}}
+
+
+@needs_bare
+@pytest.mark.parametrize("body", PROBES.values(), ids=PROBES)
+def test_what_is_parked_is_a_python_that_was_started_ahead(ways: Ways, body: dict[str, str]) -> None:
+    # The one thing that shows it: room for a name, or code, that was not known yet.
+    source = PROBES["code"]["code"].encode()
+
+    seen = ways.run(Program("probe", body, {"main.py": source}, {}))
+
+    assert int(seen["cold"].stdout) == int(seen["bare"].stdout) < 200
+    assert int(seen["parked"].stdout) > 1000
+
+
+def test_hashes_differ_from_run_to_run(ways: Ways) -> None:
+    program = Program("hashes", {"filename": "main.py"}, {"main.py": b"print(hash('x'))"}, {})
+    said: defaultdict[str, set[bytes]] = defaultdict(set)
+
+    for _ in range(5):
+        for way, seen in ways.run(program).items():
+            said[way].add(seen.stdout)
+
+    assert all(len(values) > 1 for values in said.values()), said
+
+
+TELLTALES = {
+    "said": "import os; print(os.getppid() == 1)",
+    "ended": "import os, sys; sys.exit(os.getppid() == 1)",
+    "left": "import os; open('out', 'w').write(str(os.getppid() == 1))",
+    "complained": "import os; os.write(2, b'x' * (os.getppid() == 1))",
+}
+
+
+@needs_bare
+@pytest.mark.parametrize("source", TELLTALES.values(), ids=TELLTALES)
+def test_a_difference_would_be_seen(ways: Ways, source: str) -> None:
+    program = Program("telltale", {"filename": "main.py"}, {"main.py": source.encode()}, {})
+
+    seen = ways.run(program)
+
+    assert seen["cold"] == seen["parked"] != seen["bare"]
