@@ -356,7 +356,8 @@ def test_questions_about_contents_are_bounded(http: httpx.Client, sandbox: str) 
     where = f"/v1/sandboxes/{sandbox}/sync/have"
 
     refused(http.post(where, content=b"x"), 400)
-    refused(http.post(where, content=bytes(32 * 100_001)), 413)
+    problem = refused(http.post(where, content=bytes(32 * 100_001)), 413)
+    assert problem["detail"] == "one question may hold 100000 digests at most; ask for the others in another"
     assert http.post(where, content=b"").content == b""
 
 

@@ -39,7 +39,7 @@ class JsonRoute(APIRoute):
             limit: int = request.app.state.max_body_bytes
             room: BodyRoom = request.app.state.body_room
             with room.stay() as grow:
-                body = await read_body(request, limit, grow)
+                body = await read_body(request, limit, grow, too_long(limit))
                 refuse_crowded(body)
                 scope = {**request.scope, "headers": _as_json(request.scope["headers"])}
                 return await handle(_Read(scope, body or b"{}"))
@@ -95,16 +95,16 @@ class BodyRoom:
                 self._held_bytes -= ours
 
 
-async def read_body(request: Request, limit: int, grow: Callable[[int], None]) -> bytes:
+async def read_body(request: Request, limit: int, grow: Callable[[int], None], says: str) -> bytes:
     """Return the whole body, or raise `TooLarge` once it is more than `limit`. `grow` is told its size."""
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
-        raise _too_large(limit)
+        raise TooLarge(says)
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > limit:
-            raise _too_large(limit)
+            raise TooLarge(says)
         grow(len(body))
     return bytes(body)
 
@@ -127,10 +127,9 @@ def refuse_crowded(body: bytes) -> None:
     raise TooLarge(f"a JSON body may have {_MOST_COMMAS} values at most; upload many files by /files")
 
 
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(
-        f"a JSON body may be {limit} bytes at most here (PETRI_MAX_BODY_BYTES); upload files by /files"
-    )
+def too_long(limit: int) -> str:
+    """Return what is said of a JSON body of more than `limit` bytes."""
+    return f"a JSON body may be {limit} bytes at most here (PETRI_MAX_BODY_BYTES); upload files by /files"
 
 
 def _as_json(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

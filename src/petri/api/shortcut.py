@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from petri.api.bodies import BodyRoom, read_body, refuse_crowded
+from petri.api.bodies import BodyRoom, read_body, refuse_crowded, too_long
 from petri.api.problems import answer_logged
 from petri.errors import PetriError
 
@@ -60,7 +60,8 @@ class ShortCut:
     async def _answer(self, request: Request, path: dict[str, str]) -> Response:
         room: BodyRoom = request.app.state.body_room
         with room.stay() as grow:
-            sent = await read_body(request, request.app.state.max_body_bytes, grow)
+            limit: int = request.app.state.max_body_bytes
+            sent = await read_body(request, limit, grow, too_long(limit))
             refuse_crowded(sent)
             try:
                 body = self._short.body.model_validate(json.loads(sent or b"{}"))

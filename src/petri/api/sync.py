@@ -31,7 +31,9 @@ _HELD: dict[int | str, dict[str, Any]] = {
         "content": _BYTES,
     }
 }
-_LONGEST_QUESTION = 32 * 100_000
+_DIGEST_BYTES = 32
+_MOST_DIGESTS = 100_000
+_TOO_MANY = f"one question may hold {_MOST_DIGESTS} digests at most; ask for the others in another"
 
 
 async def _wish(
@@ -61,7 +63,7 @@ async def sync_folder(
 async def ask_for_contents(sandbox_id: str, request: Request, host: HostOf, caller: CallerOf) -> Response:
     """Say which contents are here already: digests of 32 bytes each, one behind the other."""
     with request.app.state.body_room.stay() as grow:
-        question = await read_body(request, _LONGEST_QUESTION, grow)
+        question = await read_body(request, _MOST_DIGESTS * _DIGEST_BYTES, grow, _TOO_MANY)
         return Response(await sync.held(host, caller, sandbox_id, question), media_type=MEDIA)
 
 
