@@ -92,6 +92,12 @@ def test_a_run_s_time_is_named_beside_its_limits(http: httpx.Client, sandbox: st
     assert problem["field"] == "limits.timeout_s"
 
 
+def test_a_time_just_beyond_the_most_is_told_as_it_was_asked_for(http: httpx.Client, sandbox: str) -> None:
+    problem = refused(ask(http, sandbox, command="true", timeout_s=86_400.0001), 422)
+
+    assert "86400 s at most" in problem["detail"] and problem["detail"].endswith("not 86400.0001")
+
+
 @needs_cgroups
 def test_a_run_s_own_memory_and_processes_are_held(http: httpx.Client, sandbox: str) -> None:
     little = {"memory_bytes": 64 << 20}

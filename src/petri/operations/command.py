@@ -179,5 +179,7 @@ def _timeout(host: Host, sandbox: Sandbox, asked_s: float | None) -> float:
         return sandbox.limits.timeout_s
     most_s = host.policy.most.timeout_s
     if asked_s > most_s:
-        raise InvalidField("timeout_s", f"a run may take {most_s:g} s at most here, not {asked_s:g}")
+        raise InvalidField(
+            "timeout_s", f"a run may take {most_s} s at most here (PETRI_TIMEOUT_MAX_S), not {asked_s}"
+        )
     return asked_s
