@@ -95,9 +95,10 @@ def test_a_sandbox_from_create_to_rm(petri: Petri) -> None:
 
 @pytest.mark.slow
 def test_json_is_one_line_everywhere(petri: Petri, box: str) -> None:
-    for arguments in (("show", box), ("ls",), ("runs", box), ("doctor",), ("exec", box, "--json", "true")):
-        result = petri(*arguments, *(() if "--json" in arguments else ("--json",)))
-        assert result.stdout.count(b"\n") == 1 and json.loads(result.stdout) is not None, arguments
+    for command, *rest in (("show", box), ("ls",), ("runs", box), ("doctor",), ("exec", box, "true")):
+        for line in ((command, "--json", *rest), ("--json", command, *rest)):
+            result = petri(*line)
+            assert result.stdout.count(b"\n") == 1 and json.loads(result.stdout) is not None, line
 
 
 @pytest.mark.slow

@@ -63,6 +63,18 @@ def test_every_command_can_speak_to_programs(command: str) -> None:
     assert "--json" in petri(*command.split(), "--help").output
 
 
+@pytest.mark.parametrize("before", [("--json", "env"), ("env", "--json")], ids=str)
+def test_a_group_s_commands_take_it_too(nobody: str, before: tuple[str, ...]) -> None:
+    assert petri(*before, "show", "box").exit_code == COULD_NOT_RUN
+
+
+def test_only_serve_has_no_words_for_programs() -> None:
+    result = petri("--json", "serve")
+
+    assert result.exit_code == 2
+    assert "has no --json" in result.stderr
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_says_what_it_is_for(command: str) -> None:
     options = [each for each in COMMANDS[command].params if isinstance(each, click.Option)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from petri.cli.options import connect, duration, json_option
+from petri.cli.options import connect, duration, json_before, json_option
 from petri.cli.options import size as size_of
 from petri.cli.printing import NOTHING, age, plain, print_json, print_table, size
 from petri.errors import Unavailable
@@ -24,6 +24,7 @@ DEFAULT = "default"
 
 
 @click.group()
+@json_before
 def keys() -> None:
     """Make, list and revoke the keys that open a server.
 
@@ -111,6 +112,7 @@ def revoke_keys(ids: tuple[str, ...], *, as_json: bool) -> None:
 
 
 @click.group()
+@json_before
 def tenants() -> None:
     """List tenants and what they use, and set their quotas. For `admin` keys.
 

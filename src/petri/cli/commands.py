@@ -11,6 +11,7 @@ from petri.cli.endings import failing_alike
 from petri.cli.environments import env
 from petri.cli.files import cp
 from petri.cli.folder_commands import pull, push, sync, watch
+from petri.cli.options import json_before
 from petri.cli.races import merge, race
 from petri.cli.runs import exec_, logs, run, runs
 from petri.cli.sandboxes import create, ls, rm, show
@@ -29,6 +30,7 @@ class _Petri(click.Group):
 
 @click.group(cls=_Petri, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="petri")
+@json_before
 def main() -> None:
     """Run code in sandboxes whose files stay.
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from petri.cli.options import connect, json_option
+from petri.cli.options import connect, json_before, json_option
 from petri.cli.printing import NOTHING, age, plain, print_fields, print_json, print_table
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ run_option = click.option("--run", "run_id", help="Of this run, not of the last 
 
 
 @click.group()
+@json_before
 def env() -> None:
     """Look at the packages that runs have.
 

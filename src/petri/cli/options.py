@@ -62,7 +62,31 @@ _LIMITS: tuple[tuple[str, str, Callable[[str], float], str], ...] = (
 )
 """Each limit by its option, its name in the API, how it is written, and what it bounds."""
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one line that a program can read.")
+_SPEAKS_JSON = "petri.json"
+"""Where it is noted that `--json` was given before a command's name."""
+
+
+def _or_before(context: click.Context, _: click.Parameter, given: bool) -> bool:  # noqa: FBT001 - click's
+    return given or speaks_json(context)
+
+
+def _note(context: click.Context, _: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click's
+    if given:
+        context.meta[_SPEAKS_JSON] = True
+
+
+def speaks_json(context: click.Context) -> bool:
+    """Say whether `--json` was given before the name of the command, or of its group."""
+    return _SPEAKS_JSON in context.meta
+
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, callback=_or_before, help="Print one line that a program can read."
+)
+json_before = click.option(
+    "--json", is_flag=True, callback=_note, expose_value=False, help="As behind the command's name."
+)
+"""For those who write it first: `petri --json ls`."""
 
 
 def limit_options(function: Function) -> Function:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from petri.cli.options import connect, json_option
+from petri.cli.options import connect, json_option, speaks_json
 from petri.cli.printing import plain, print_json
 from petri.errors import Unavailable
 
@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 
 
 @click.command()
-def serve() -> None:
+@click.pass_context
+def serve(context: click.Context) -> None:
     """Serve the HTTP API on PETRI_HOST:PETRI_PORT (127.0.0.1:8000) until told to stop.
 
     Example: PETRI_PORT=9000 petri serve
     """
+    if speaks_json(context):
+        raise click.UsageError("`petri serve` has no --json: what it says is for people, on stderr")
     from petri.app import serve as serve_for_ever
 
     serve_for_ever()
