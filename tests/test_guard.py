@@ -1,10 +1,13 @@
 """Who may knock: keys where there are any, only this machine's own programs where there are none."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -166,6 +169,28 @@ def test_the_right_key_opens_from_anywhere(locked: Server, headers: dict[str, st
         http.headers.update(headers)
         for more in ({}, {"Host": "petri.example"}, {"Origin": "https://app.example"}):
             assert http.get("/v1/sandboxes", headers=more).status_code == 200
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl on this host")
+@pytest.mark.parametrize("env", [{}, {"PETRI_API_KEY": KEY}], ids=["open", "with a key"])
+def test_what_the_server_says_to_try_works_as_it_stands(
+    new_server: Callable[..., Server], env: dict[str, str], tmp_path: Path
+) -> None:
+    process = new_server(**env).process
+    assert process is not None and process.stdout is not None
+    assert process.stdout.readline() == b"\n"
+    lines = [process.stdout.readline().decode() for _ in range(3)]
+    (tmp_path / "main.py").write_text("print('tried')")
+
+    def type_in(line: str, **more: str) -> Any:
+        words = ["sh", "-c", line.replace("curl", "curl -sS", 1)]
+        shell = {"PATH": os.environ["PATH"], **env, **more}
+        done = subprocess.run(words, capture_output=True, env=shell, cwd=tmp_path, timeout=60, check=True)
+        return json.loads(done.stdout)
+
+    sandbox = type_in(lines[0])["id"]
+    assert type_in(lines[1], ID=sandbox)["filename"] == "main.py"
+    assert type_in(lines[2], ID=sandbox)["stdout"] == "tried\n"
 
 
 def test_health_and_the_description_need_no_key(locked: Server) -> None:

@@ -246,7 +246,7 @@ class _Server(uvicorn.Server):
         """Say where to go next, once we listen."""
         await super().startup(sockets)
         if sockets:
-            print(_welcome(sockets[0]), flush=True)
+            print(_welcome(sockets[0], asks_for_a_key=not self._host.access.is_open), flush=True)
 
     async def on_tick(self, counter: int) -> bool:
         """Look after what nobody would tell us of, ten times a second."""
@@ -372,15 +372,16 @@ async def _complain_of_layers(host: Host) -> None:
                 _log.warning("%s is off (%s): %s. %s", layer.name, effect, layer.says, layer.remedy or "")
 
 
-def _welcome(listener: socket.socket) -> str:
+def _welcome(listener: socket.socket, *, asks_for_a_key: bool) -> str:
     host, port = listener.getsockname()[:2]
     where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    key = ' -H "Authorization: Bearer $PETRI_API_KEY"' if asks_for_a_key else ""
     return f"""
 Petri is ready at http://{where}
 
-  curl -X POST {where}/v1/sandboxes -d '{{"language": "python"}}'
-  curl -X POST {where}/v1/sandboxes/$ID/files -F "file=@main.py"
-  curl -X POST {where}/v1/sandboxes/$ID/exec -d '{{"filename": "main.py"}}'
+  curl{key} -X POST {where}/v1/sandboxes -d '{{"language": "python"}}'
+  curl{key} -X POST {where}/v1/sandboxes/$ID/files -F "file=@main.py"
+  curl{key} -X POST {where}/v1/sandboxes/$ID/exec -d '{{"filename": "main.py"}}'
 
 Everything else: http://{where}/docs, or .venv/bin/petri --help. Ctrl-C stops the server.
 """
