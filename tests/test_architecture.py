@@ -22,6 +22,7 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "threads": frozenset(),
     "wire": frozenset(),
     "tally": frozenset(),
+    "holes": frozenset(),
     "launcher": frozenset(),
     "cell": frozenset(),
     "model": frozenset({"errors"}),
@@ -29,8 +30,8 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "trees": frozenset({"errors"}),
     "patches": frozenset({"trees"}),
     "syncing": frozenset({"trees", "errors"}),
-    "store": frozenset({"trees", "errors"}),
-    "workspace": frozenset({"trees", "tally", "errors"}),
+    "store": frozenset({"trees", "holes", "errors"}),
+    "workspace": frozenset({"trees", "tally", "holes", "errors"}),
     "environment": frozenset({"engine", "model", "threads", "errors"}),
     "transcript": frozenset({"model", "threads", "errors"}),
     "ledger": frozenset({"model", "errors"}),
@@ -146,7 +147,7 @@ NAMED_FOR_TYPES: Mapping[str, str] = {
 }
 """Rooms that import for type checkers alone. What they name counts as an arrow all the same."""
 
-PURE = ("errors", "model", "launcher", "tally", "cell")
+PURE = ("errors", "model", "launcher", "tally", "holes", "cell")
 """Rooms that need nothing but the standard library, and nothing of the host's doing at import."""
 
 READS_THE_ENVIRONMENT = frozenset(

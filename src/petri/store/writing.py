@@ -8,8 +8,9 @@ from typing import Self
 from blake3 import blake3
 
 from petri.errors import Conflict, Invalid, Unavailable
+from petri.holes import windows
 from petri.store.cutting import WHOLE_BYTES, WINDOW_BYTES, pieces
-from petri.store.disk import on_disk, read_at
+from petri.store.disk import on_disk
 from petri.store.layout import BATCH_BYTES, BLOB, FOLDER, LIST, Piece, Record, body, contents_offset, list_of
 from petri.store.packing import pack
 from petri.store.packs import Span
@@ -251,10 +252,9 @@ def _gathered(content: Iterable[bytes]) -> Iterator[bytes]:
 
 def _windows(descriptor: int, size: int) -> Iterator[bytes]:
     at = 0
-    while at < size:
-        with on_disk():
-            window = read_at(descriptor, min(WINDOW_BYTES, size - at), at)
-        if not window:
-            raise Conflict(f"the file was to have {size} bytes and ends after {at}; it changed meanwhile")
-        yield window
-        at += len(window)
+    with on_disk():
+        for window in windows(descriptor, size, WINDOW_BYTES):
+            yield window
+            at += len(window)
+    if at < size:
+        raise Conflict(f"the file was to have {size} bytes and ends after {at}; it changed meanwhile")

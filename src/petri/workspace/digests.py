@@ -7,6 +7,7 @@ from collections import OrderedDict
 from blake3 import blake3
 
 from petri.errors import TooLarge
+from petri.holes import windows
 from petri.workspace.errand import Errand
 from petri.workspace.versions import Key, is_racy, key
 
@@ -66,10 +67,8 @@ class Digests:
 
 def _hash(fd: int, size: int, errand: Errand) -> str:
     hasher = blake3()
-    offset = 0
     # Not until the end of the file: a program that appends as fast as we read would hold us for ever.
-    while offset < size and (chunk := os.pread(fd, min(CHUNK_BYTES, size - offset), offset)):
+    for chunk in windows(fd, size, CHUNK_BYTES):
         errand.check()
         hasher.update(chunk)
-        offset += len(chunk)
     return hasher.hexdigest()

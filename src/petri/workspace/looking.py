@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from blake3 import blake3
 
 from petri.errors import Conflict, Unavailable
+from petri.holes import windows
 from petri.trees import Change, Entry, File, Folder, Link
 from petri.workspace.beneath import FOLDER, beneath, open_beneath
 from petri.workspace.paths import MAX_PATH_BYTES
@@ -260,13 +261,12 @@ class Looking:
         if self._reading.sink is not None:
             with suppress(Conflict):  # it became shorter just now: the next look sees what it is then
                 return self._reading.sink.put_file(file, size)
-        hasher, offset = blake3(), 0
+        hasher = blake3()
         # Not until the end of the file: a program that appends as fast as we read would hold us for ever.
-        while offset < size and (chunk := os.pread(file, min(_CHUNK_BYTES, size - offset), offset)):
+        for chunk in windows(file, size, _CHUNK_BYTES):
             if self._reading.is_over():
                 raise Unavailable("the server is stopping")
             hasher.update(chunk)
-            offset += len(chunk)
         return hasher.digest()
 
     def _note(self, path: bytes, was: Seen, now: Seen) -> None:
