@@ -42,6 +42,18 @@ def test_a_run_on_record_says_who_what_and_when(http: httpx.Client, sandbox: str
     assert "hunter2" not in str(shown), "values of variables may be secrets, and the ledger is for ever"
 
 
+def test_who_says_nothing_of_itself_asks_for_whom_the_sandbox_is(http: httpx.Client) -> None:
+    sandbox = create(http, created_by="alice", agent="claude")
+
+    def asker(**said: str) -> tuple[str, str]:
+        shown = http.get(f"/v1/runs/{run(http, sandbox, command='true', **said)['run_id']}").json()
+        return shown["created_by"], shown["agent"]
+
+    assert asker() == ("alice", "claude")
+    assert asker(created_by="bob") == ("bob", "claude")
+    assert asker(created_by="bob", agent="x") == ("bob", "x")
+
+
 def test_what_was_said_is_kept_as_it_was_said(http: httpx.Client, sandbox: str) -> None:
     code = "print('ü')  # \u2028 🦊"
     for body, form, said in (

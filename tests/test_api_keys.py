@@ -199,7 +199,7 @@ def test_runs_and_sandboxes_say_which_key_asked(locked: Server, admin: httpx.Cli
 
         assert http.get(f"/v1/sandboxes/{sandbox}").json()["key_name"] == "asker"
         shown = http.get(f"/v1/runs/{told['run_id']}").json()
-    assert (shown["key_name"], shown["created_by"]) == ("asker", None)
+    assert (shown["key_name"], shown["created_by"]) == ("asker", "ann")
 
 
 def test_using_a_key_is_noted(locked: Server, admin: httpx.Client) -> None:

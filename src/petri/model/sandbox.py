@@ -37,6 +37,10 @@ class Asker:
     agent: str | None = None
     key_name: str | None = None
 
+    def or_else(self, other: "Asker") -> "Asker":
+        """Return this one, with what `other` says of itself where it says nothing. A key is nobody else's."""
+        return Asker(self.created_by or other.created_by, self.agent or other.agent, self.key_name)
+
 
 NOBODY = Asker()
 

@@ -84,7 +84,7 @@ def _new_run(sandbox: Sandbox, ask: Ask, decided: Decided, engine: str) -> Run:
         limits=decided.limits,
         engine=engine,
         asked_at=time.time(),
-        asker=ask.asker,
+        asker=ask.asker.or_else(sandbox.asker),
         language=decided.language,
         env_names=tuple(sorted({*sandbox.env, *ask.env})),
         stdin_bytes=len(ask.stdin),

@@ -53,7 +53,9 @@ class ExecFields(Request):
     detach: Annotated[Literal[False], unbuilt("stream with `Accept: text/event-stream`", False)] = False
     """Not built yet: leave it out, or stream with `Accept: text/event-stream`."""
     created_by: Label | None = None
+    """Who asks, by their own word. Default: what the sandbox was created with."""
     agent: Label | None = None
+    """The program that asks, by its own word. Default: what the sandbox was created with."""
 
     @model_validator(mode="after")
     def _one_form(self) -> "ExecFields":
