@@ -228,14 +228,24 @@ def test_a_folder_is_downloaded_as_an_archive(http: httpx.Client, sandbox: str, 
     assert found == {"a.txt": b"a", "sub/b": b"b" * 100_000}
 
 
-def test_the_whole_workspace_is_downloaded_as_an_archive(http: httpx.Client, sandbox: str) -> None:
+@pytest.mark.parametrize("address", ["files/", "files", "files?path="])
+def test_the_whole_workspace_is_downloaded_as_an_archive(
+    http: httpx.Client, sandbox: str, address: str
+) -> None:
     put(http, sandbox, "a", "1")
 
-    answer = http.get(files_url(sandbox), params={"archive": "tar"})
+    url = httpx.URL(f"/v1/sandboxes/{sandbox}/{address}").copy_merge_params({"archive": "tar"})
+    answer = http.get(url)
 
     assert answer.headers["content-disposition"].endswith(f"{sandbox}.tar")
     with tarfile.open(fileobj=io.BytesIO(answer.content)) as archive:
         assert [name for name in archive.getnames() if name != "."] == ["a"]
+
+
+def test_a_part_of_another_name_is_told_by_it(http: httpx.Client, sandbox: str) -> None:
+    answer = http.post(f"/v1/sandboxes/{sandbox}/files", files={"other": ("a", b"x")})
+
+    assert refused(answer, 422)["detail"] == "a part is named 'other'; every part must be named `file`"
 
 
 @pytest.mark.parametrize(

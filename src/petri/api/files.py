@@ -62,16 +62,19 @@ async def upload_files(
         return _written(await files.commit(host, sandbox, intake))
 
 
-@router.get("")
-async def list_files(
+@router.get("", response_model=Listing)
+async def list_files(  # noqa: PLR0913 - each is a parameter of the contract
     sandbox_id: str,
     request: Request,
     host: HostOf,
     caller: CallerOf,
     path: ListedPath,
     recursive: Annotated[bool, Query(description="With everything below.")] = False,
-) -> Listing:
-    """List a folder; its top unless `path` says otherwise."""
+    archive: Annotated[ArchiveKind | None, Query(description="Download the folder instead.")] = None,
+) -> Listing | Response:
+    """List a folder, its top unless `path` says otherwise; or with `archive` download it."""
+    if archive is not None:
+        return await get_file(sandbox_id, request, host, caller, path, archive)
     errand = host.workspaces.errand()
     looking = files.look(host, caller, sandbox_id, path, errand, recursive=recursive)
     found = await while_there(request, errand.call_off, looking)

@@ -124,7 +124,7 @@ class Form:
         _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
         name = options.get(b"name", b"")
         if name != b"file":
-            raise InvalidField("file", f"a part is named {name[:80]!r}; every part must be named `file`")
+            raise InvalidField("file", f"a part is named {_shown(name)}; every part must be named `file`")
         if b"filename" not in options:
             raise InvalidField(
                 "file", "a part has no filename; try: curl -F 'file=@main.py;filename=pkg/main.py'"
@@ -167,6 +167,10 @@ def _boundary(content_type: str) -> bytes:
             "send the files as multipart/form-data with a boundary, as `curl -F file=@main.py` does"
         )
     return boundary
+
+
+def _shown(name: bytes) -> str:
+    return repr(name[:80].decode(errors="replace"))
 
 
 def _decoded(name: bytes) -> str:
