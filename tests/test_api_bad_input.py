@@ -333,8 +333,23 @@ MEANT = [
     (EXEC, "filename", SURROGATE, "half a surrogate pair"),
     (EXEC, "command", [SURROGATE], "half a surrogate pair"),
     (EXEC, "command", ["a\0"], "contains a NUL character"),
-    (EXEC, "command", [], "at least 1 item"),
+    (EXEC, "command", [], "at least 1 item, not 0"),
+    (EXEC, "args", "x", "must be a list, such as []"),
+    (EXEC, "env", [], "must be a JSON object, such as {}"),
+    (CREATE, "network", {"allow": ["example.com"]}, "this release gives no network"),
+    (CREATE, "name", "sb-" + "a" * 20, "spelt like an id"),
+    (CREATE, "name", "snap-" + "a" * 20, "spelt like an id"),
 ]
+
+
+@pytest.mark.parametrize("field", ["filename", "cwd"])
+@pytest.mark.parametrize("path", ["../x", "/etc", "a/../../b"])
+def test_a_path_that_makes_no_sense_names_its_field(
+    http: httpx.Client, sandbox: str, field: str, path: str
+) -> None:
+    body = {"command": "true"} if field == "cwd" else {}
+
+    assert refused(ask(http, sandbox, **body, **{field: path}), 400)["field"] == field
 
 
 @pytest.mark.parametrize(("endpoint", "field", "value", "meant"), MEANT, ids=lambda part: repr(part)[:20])

@@ -166,8 +166,13 @@ async def _on_validation_error(_: Request, error: Exception) -> JSONResponse:
         what = f"{field}: this" if field else "the body"
         return answer(errors.InvalidField(field, f"{what} must be a JSON object, such as {{}}"))
     kind = str(first.get("ctx", {}).get("pattern", first["type"]))
-    message = MEANT.get(kind) or str(first["msg"]).removeprefix("Value error, ")
+    message = MEANT.get(kind) or _plainly(str(first["msg"]))
     return answer(errors.InvalidField(field, f"{field}: {message}" if field else message))
+
+
+def _plainly(said: str) -> str:
+    """Return what pydantic says of a value, without what only programmers need."""
+    return said.removeprefix("Value error, ").replace(" after validation", "")
 
 
 def _telling(found: Sequence[Any]) -> Any:

@@ -1,10 +1,11 @@
 """From what was asked to what is run: the words of a command, its folder, its variables."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from petri.errors import Conflict, InvalidField, NotFound, TooLarge, counted
+from petri.errors import Conflict, Invalid, InvalidField, NotFound, TooLarge, counted
 from petri.model import Asker, Command, Form, Keep, Limits, Sandbox
 from petri.operations import Host
 from petri.operations.languages import PATH, Language
@@ -134,7 +135,8 @@ def _as_typed(path: str, cwd: str | None) -> str:
 
 def _file(host: Host, sandbox: Sandbox, filename: str) -> str:
     try:
-        return host.workspaces.resolve_file(sandbox.id, filename)
+        with _about("filename"):
+            return host.workspaces.resolve_file(sandbox.id, filename)
     except NotFound:
         raise InvalidField(
             "filename", f"there is no file {_shown(filename)} in this sandbox; upload it, or list its files"
@@ -145,12 +147,22 @@ def _file(host: Host, sandbox: Sandbox, filename: str) -> str:
         ) from None
 
 
+@contextmanager
+def _about(field: str) -> Iterator[None]:
+    """Name the field whose path makes no sense: a request may have two."""
+    try:
+        yield
+    except Invalid as error:
+        raise Invalid(error.message, field=field) from error
+
+
 def _folder(host: Host, sandbox: Sandbox, cwd: str | None) -> str:
     if cwd is None or cwd.rstrip("/") == WORKSPACE:
         return WORKSPACE
     path = cwd.removeprefix(f"{WORKSPACE}/")
     try:
-        inside = host.workspaces.resolve_folder(sandbox.id, path)
+        with _about("cwd"):
+            inside = host.workspaces.resolve_folder(sandbox.id, path)
     except (NotFound, Conflict):
         raise InvalidField("cwd", f"there is no folder {_shown(cwd)} in this sandbox") from None
     return f"{WORKSPACE}/{inside}".rstrip("/")

@@ -40,7 +40,7 @@ class NetworkRequest(Request):
     """What the code may reach. This release builds `none` only."""
 
     mode: Annotated[Literal["none"], unbuilt("this release gives no network", "none")] = "none"
-    allow: Annotated[list[str], Field(max_length=0)] = []
+    allow: Annotated[list[str], unbuilt("this release gives no network", [])] = []
 
 
 class CreateSandbox(Request):

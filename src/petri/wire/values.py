@@ -22,6 +22,7 @@ MAX_STDIN_BYTES = 8 * 2**20
 """It is held in memory until the run has its turn."""
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ID = re.compile(r"(sb|run|snap)-[a-z2-7]{20}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _NO_TEXT = "contains half a surrogate pair, which is no text"
 
@@ -32,6 +33,8 @@ ADDRESS = r"^[0-9a-f]{64}$"
 _BEHIND = "letters, digits, `.`, `_` and `-`, the first of them a letter or a digit"
 MEANT: dict[str, str] = {
     "string_unicode": _NO_TEXT,
+    "dict_type": "this must be a JSON object, such as {}",
+    "list_type": "this must be a list, such as []",
     NAME: f"must be 1 to 63 {_BEHIND}",
     FORK_NAME: f"must be 1 to 60 {_BEHIND}",
     TENANT_NAME: f"must be 1 to 63 small {_BEHIND}",
@@ -87,6 +90,12 @@ def _printable(text: str) -> str:
     return text
 
 
+def _no_id(name: str) -> str:
+    if _ID.fullmatch(name):
+        raise ValueError("is spelt like an id, and would be taken for one; choose another")
+    return name
+
+
 def _environment(variables: dict[str, str]) -> dict[str, str]:
     for name, value in variables.items():
         if not _ENV_NAME.fullmatch(name):
@@ -112,7 +121,7 @@ Text = Annotated[str, AfterValidator(_unicode)]
 Argument = Annotated[str, AfterValidator(_argument)]
 Stdin = Annotated[str, AfterValidator(_stdin)]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=256), AfterValidator(_printable)]
-Name = Annotated[str, StringConstraints(pattern=NAME)]
+Name = Annotated[str, StringConstraints(pattern=NAME), AfterValidator(_no_id)]
 Environment = Annotated[dict[str, str], Field(max_length=512), AfterValidator(_environment)]
 Metadata = Annotated[
     dict[Label, Annotated[str, StringConstraints(max_length=4096)]],
