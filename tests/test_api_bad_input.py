@@ -342,6 +342,15 @@ MEANT = [
 ]
 
 
+def test_a_parameter_is_named_even_if_it_is_called_path(http: httpx.Client, sandbox: str) -> None:
+    problem = refused(http.get(f"/v1/sandboxes/{sandbox}/files", params={"path": "a" * 5000}), 422)
+
+    assert (problem["field"], problem["detail"]) == (
+        "path",
+        "path: String should have at most 4096 characters",
+    )
+
+
 @pytest.mark.parametrize("field", ["filename", "cwd"])
 @pytest.mark.parametrize("path", ["../x", "/etc", "a/../../b"])
 def test_a_path_that_makes_no_sense_names_its_field(

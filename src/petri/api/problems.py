@@ -247,6 +247,6 @@ async def _on_bug(request: Request, error: Exception) -> JSONResponse:
 
 
 def _field(place: tuple[Any, ...]) -> str:
-    """Return where in the request something is wrong, without the part FastAPI calls it by."""
-    parts = [str(part) for part in place if part not in ("body", "query", "path", "header")]
+    """Return where in the request something is wrong, without the part FastAPI calls it by, its first."""
+    parts = [str(part) for part in place[1:]]
     return ".".join(part for part in parts if not part.startswith(("function-after[", "list[")))  # pydantic's
