@@ -17,6 +17,7 @@ from petri.model import (
     Tenant,
     digest,
     id_in,
+    new_id,
     new_key_text,
 )
 from petri.operations import AT_HOME, Access, Caller, access
@@ -55,6 +56,14 @@ def test_a_key_has_eight_letters_to_be_found_by_and_160_random_bits() -> None:
     assert len({text.rpartition("_")[2] for _, text in made}) == len({key_id for key_id, _ in made}) == 200
     secrets = [text.rpartition("_")[2] for _, text in made]
     assert all(len({secret[place] for secret in secrets}) > 16 for place in range(32)), "every letter varies"
+
+
+@pytest.mark.parametrize("kind", ["sb", "run", "snap"])
+def test_an_id_is_a_hundred_random_bits(kind: str) -> None:
+    made = [new_id(kind) for _ in range(400)]
+
+    assert all(re.fullmatch(rf"{kind}-[a-z2-7]{{20}}", each) for each in made)
+    assert all(len({each[-1 - place] for each in made}) > 24 for place in range(20)), "every letter varies"
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,22 @@ def test_a_run_s_own_memory_and_processes_are_held(http: httpx.Client, sandbox: 
     assert int(bomb["stdout"]) < 10
 
 
+@needs_cgroups
+def test_a_run_has_so_much_of_the_processors_however_many_it_starts(http: httpx.Client) -> None:
+    sandbox = create(http, limits={"cpus": 0.2})
+    burns = textwrap.dedent("""
+        import os, time
+        for _ in range(3):
+            os.fork()
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
+            pass
+    """)
+    told = run(http, sandbox, code=burns, language="python")
+
+    assert told["usage"]["cpu_ms"] < 0.3 * told["duration_ms"] + 100, told
+
+
 def test_of_each_stream_so_much_is_kept(http: httpx.Client, sandbox: str) -> None:
     script = "head -c 5000 /dev/zero; head -c 100 /dev/zero >&2"
     told = run(http, sandbox, command=script, limits={"output_bytes": 1024})

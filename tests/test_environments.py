@@ -519,6 +519,21 @@ async def test_everything_can_be_read_by_all_and_written_by_nobody(
     assert [path for path, mode in modes.items() if path.is_file() and mode & 0o222] == []
 
 
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077], ids=oct)
+def test_cells_pass_through_the_shelf_and_nobody_looks_around(tmp_path: Path, umask: int) -> None:
+    root, before = tmp_path / "deep" / "environments", os.umask(umask)
+    try:
+        Shelf(root)
+        root.chmod(0o755)  # as an earlier life left it
+        Shelf(root)
+    finally:
+        os.umask(before)
+
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (root, *root.iterdir())}
+    assert modes.pop("environments") == modes.pop("shelf") == 0o711
+    assert set(modes.values()) == {0o700}, modes
+
+
 @pytest.mark.parametrize("home", ["home", "a" * 120], ids=["short", "long"])
 async def test_programs_of_packages_start_the_interpreter_that_cells_see(
     tmp_path: Path, index: PackageIndex, home: str

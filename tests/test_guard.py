@@ -76,6 +76,23 @@ def test_a_web_page_cannot_use_a_server_without_a_key(
 
 
 @pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("Origin", "http://localhost", "http://evil.example"),
+        ("Sec-Fetch-Site", "same-origin", "cross-site"),
+    ],
+)
+def test_a_good_word_does_not_hide_a_bad_one_in_the_same_request(
+    http: httpx.Client, name: str, good: str, bad: str
+) -> None:
+    for first, second in ((good, bad), (bad, good)):
+        headers = [("Host", "localhost"), (name, first), (name, second)]
+        refused(http.get("/v1/sandboxes", headers=headers), 403)
+    twice = [("Host", "localhost"), (name, good), (name, good)]
+    assert http.get("/v1/sandboxes", headers=twice).status_code == 200
+
+
+@pytest.mark.parametrize(
     "headers",
     [
         {"Host": "localhost"},

@@ -98,6 +98,17 @@ def test_sockets_are_of_four_families_and_never_raw() -> None:
     assert judge(socket, (40 | 1 << 32, 1)) != ALLOW  # the kernel ignores the upper half of the word
 
 
+def test_sockets_of_the_internet_speak_what_everybody_speaks() -> None:
+    socket = seccomp.number_of("socket")
+    usual = {0, 1, 6, 17, 58}
+
+    for family in (2, 10):
+        for protocol in (*range(300), 1 << 16, 132 | 1 << 32, 0xFFFF_FFFF):
+            expected = ALLOW if protocol in usual else ERRNO | errno.EPROTONOSUPPORT
+            assert judge(socket, (family, 1, protocol)) == expected, (family, protocol)
+    assert judge(socket, (1, 1, 1)) == ALLOW  # a number that means something else in other families
+
+
 def test_pairs_of_sockets_are_of_one_family() -> None:
     socketpair = seccomp.number_of("socketpair")
 

@@ -88,10 +88,10 @@ def _refuse_browsers(headers: Headers) -> None:
     host = headers.get("host", "")
     if not is_loopback(_name(host)):
         raise Forbidden("this server has no key and answers to localhost only; Host names somebody else")
-    origin = headers.get("origin")
-    if origin is not None and not _is_ours(origin, host):
+    # Of each there may be several, and who reads only one must know which: so all of them count.
+    if not all(_is_ours(origin, host) for origin in headers.getlist("origin")):
         raise Forbidden("this server has no key and takes no requests from other web pages (Origin)")
-    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+    if not {"none", "same-origin"}.issuperset(headers.getlist("sec-fetch-site")):
         raise Forbidden("this server has no key and takes no requests from other web pages (Sec-Fetch-Site)")
 
 

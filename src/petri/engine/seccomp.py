@@ -1,11 +1,12 @@
 """Which system calls a cell may make: a table of refusals, each beside its reason.
 
 Built with libseccomp into the program that bubblewrap loads just before the command starts. What is not
-in the table is allowed, with three exceptions that stand before it, in `_preamble`:
+in the table is allowed, with four exceptions that stand before it, in `_preamble`:
 
 - a foreign architecture is killed, since its calls have other numbers;
 - x32, a second set of numbers on x86-64, does not exist;
-- a call that is younger than this table does not exist either: nobody has looked at it yet.
+- a call that is younger than this table does not exist either: nobody has looked at it yet;
+- of internet protocols there are five: for any other the kernel would load a module that hardly anybody uses.
 """
 
 import errno
@@ -92,6 +93,9 @@ _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _ALLOWED_FAMILIES = (_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK)
 """No others: AF_VSOCK above all is not namespaced and reaches the hypervisor."""
 _FAMILIES = 64
+_PROTOCOLS = (0, 1, 6, 17, 58)
+"""Of sockets of the internet: the one that suits, ICMP, TCP, UDP, ICMPv6. SCTP, DCCP, L2TP, SMC and their
+like are as large as TCP, seldom looked at, and loaded for whoever asks."""
 _SOCK_RAW, _SOCK_PACKET, _SOCK_KIND = 3, 10, 0xF
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _SET_ASIDE = (0x4030_5828, 0x4030_582A, 0x4030_5839)
@@ -111,7 +115,8 @@ _YOUNG = {
 
 _INSTRUCTION = struct.Struct("=HBBI")
 _LOAD, _JUMP_IF_EQUAL, _JUMP_IF_GREATER, _RETURN = 0x20, 0x15, 0x25, 0x06
-_AT_NUMBER, _AT_ARCHITECTURE = 0, 4
+_AT_NUMBER, _AT_ARCHITECTURE, _AT_FIRST, _AT_THIRD = 0, 4, 16, 32
+"""Of an argument, its lower half: the kernel takes no more of a number that is an int."""
 _KILL_PROCESS, _ERRNO = 0x8000_0000, 0x0005_0000
 _ARCHITECTURES = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
 
@@ -153,8 +158,27 @@ def _preamble() -> bytes:
             (_LOAD, 0, 0, _AT_NUMBER),
             (_JUMP_IF_GREATER, 0, 1, LAST_REVIEWED),  # x32 numbers begin at 2**30, so they are greater too
             (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
+            *_refuse_protocols(),
         )
     )
+
+
+def _refuse_protocols() -> list[tuple[int, int, int, int]]:
+    """Return the instructions that know `_PROTOCOLS`, given the number; with libseccomp, a hundred rules.
+
+    The answer is that of a kernel without the protocol, so that programs go on with another.
+    """
+    most = len(_PROTOCOLS)
+    known = [(_JUMP_IF_EQUAL, most - at, 0, protocol) for at, protocol in enumerate(_PROTOCOLS)]
+    return [
+        (_JUMP_IF_EQUAL, 0, most + 5, number_of("socket")),
+        (_LOAD, 0, 0, _AT_FIRST),
+        (_JUMP_IF_EQUAL, 1, 0, _AF_INET),
+        (_JUMP_IF_EQUAL, 0, most + 2, _AF_INET6),
+        (_LOAD, 0, 0, _AT_THIRD),
+        *known,
+        (_RETURN, 0, 0, _ERRNO | errno.EPROTONOSUPPORT),
+    ]
 
 
 def _refuse_arguments(rules: pyseccomp.SyscallFilter) -> None:

@@ -57,7 +57,10 @@ Answering = Callable[[Question, Say], Awaitable[Answer]]
 
 
 async def attend(door: socket.socket, answering: Answering) -> None:
-    """Answer whoever knocks, until this is cancelled. Never raises: it shares a task group with all runs."""
+    """Answer whoever knocks, until this is cancelled. Never raises: it shares a task group with all runs.
+
+    Whoever has asked too often finds the door closed, and need not wait for an answer that never comes.
+    """
     loop = asyncio.get_running_loop()
     for _ in range(_MOST_QUESTIONS):
         try:
@@ -67,6 +70,7 @@ async def attend(door: socket.socket, answering: Answering) -> None:
             return
         with knocking, suppress(OSError, TimeoutError):
             await _converse(loop, knocking, answering)
+    door.close()
 
 
 async def _converse(loop: asyncio.AbstractEventLoop, knocking: socket.socket, answering: Answering) -> None:

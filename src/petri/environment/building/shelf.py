@@ -83,15 +83,16 @@ class Shelf:
         """Below it lies whatever an engine is asked to mount."""
         self.cache = root / "cache"
         self.tools = root / "tools"
-        self.built = BuiltWheels(root / "built")
         self._root = root
         self._here: dict[str, Environment] = {}
         self._doubtful: dict[str, Environment] = {}
         """Those of an earlier boot, until somebody has looked at all of it."""
         for name in ("", "staging", "records", "asked", "trash", "cache", "tools"):
             (root / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.built = BuiltWheels(root / "built")
         self.folder.mkdir(exist_ok=True)
-        self.folder.chmod(_PASSABLE)
+        for folder in (root, self.folder):  # cells go through both, and list neither
+            folder.chmod(_PASSABLE)
         self._open()
 
     def find(self, address: str | None) -> Environment | None:
