@@ -119,7 +119,8 @@ def test_merge_brings_a_fork_back_and_names_conflicts(petri: Petri, client: Clie
     client.write(box, "b", "mine\n")
     client.write(fork.id, "b", "theirs\n")
     refused = petri("merge", box, fork.id)
-    assert refused.returncode == 125
+    assert refused.returncode == 1
+    assert json.loads(petri("merge", box, fork.id, "--json").stdout)["conflicts"][0]["path"] == "b"
     assert refused.stderr.startswith(b"petri: b: ours changed the file, theirs changed the file\n")
     with pytest.raises(PathsConflict):
         client.merge(box, fork.id)
