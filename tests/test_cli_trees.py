@@ -141,3 +141,14 @@ def test_a_peer_is_made_by_its_name(petri: Petri, client: Client, box: str) -> N
         assert client.exec(made, command="cat /peers/then/notes").stdout == "n\n"
     finally:
         client.delete(made)
+
+
+def test_a_peer_may_be_a_tree_or_a_snapshot_for_good(petri: Petri, client: Client, box: str) -> None:
+    client.write(box, "notes", "n\n")
+    taken = client.snapshot(box)
+    client.exec(box, command="echo later > notes")
+    for moment in (taken.tree, taken.id):
+        made = ok(petri("create", "--peer", f"writer={box}@{moment}")).decode().strip()
+        assert client.exec(made, command="cat /peers/writer/notes").stdout == "n\n"
+        client.delete(made)
+    client.delete_snapshot(taken.id)
