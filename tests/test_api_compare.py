@@ -269,6 +269,84 @@ def test_names_that_are_no_text_can_be_blamed(http: httpx.Client, sandbox: str) 
     assert answer.json()["run_id"] == told["run_id"]
 
 
+def passages(told: dict[str, Any]) -> list[str]:
+    return [each["kind"] for each in told["through"]]
+
+
+def test_what_an_undo_brought_back_is_blamed_on_the_run_that_wrote_it(
+    http: httpx.Client, sandbox: str
+) -> None:
+    put(http, sandbox, "uploaded", "u")
+    first = run(http, sandbox, command="echo 1 > out")
+    run(http, sandbox, command="echo 2 > out; echo 2 > uploaded")
+    third = run(http, sandbox, command="echo 3 > out; echo 3 > other")
+    for _ in range(2):
+        assert http.post(f"/v1/sandboxes/{sandbox}/undo").status_code == 200
+
+    told = blame(http, sandbox, "out")
+    assert (told["by"], told["run_id"], passages(told)) == ("run", first["run_id"], ["files.undo"])
+    uploaded = blame(http, sandbox, "uploaded")
+    assert (uploaded["by"], passages(uploaded)) == ("files.written", ["files.undo"])
+
+    back = http.post(f"/v1/sandboxes/{sandbox}/restore", json={"run": third["run_id"], "side": "after"})
+    assert back.status_code == 200, back.text
+    told = blame(http, sandbox, "out")
+    assert (told["run_id"], passages(told)) == (third["run_id"], ["files.restore"])
+
+
+def test_what_a_fork_began_with_is_blamed_on_the_run_that_wrote_it(http: httpx.Client, sandbox: str) -> None:
+    wrote = run(http, sandbox, command="echo 1 > out; echo 1 > own")
+    [child] = http.post(f"/v1/sandboxes/{sandbox}/fork", json={}).json()["sandboxes"]
+    run(http, sandbox, command="echo later > out")
+    own = run(http, child["id"], command="echo 2 > own")
+    [grandchild] = http.post(f"/v1/sandboxes/{child['id']}/fork", json={}).json()["sandboxes"]
+
+    told = blame(http, grandchild["id"], "out")
+    assert (told["run_id"], told["sandbox_id"]) == (wrote["run_id"], sandbox)
+    assert passages(told) == ["fork", "fork"]
+    assert [each["sandbox_id"] for each in told["through"]] == [grandchild["id"], child["id"]]
+    assert blame(http, grandchild["id"], "own")["run_id"] == own["run_id"]
+    run(http, grandchild["id"], command="echo 3 > own")
+    assert passages(blame(http, grandchild["id"], "own")) == []
+
+
+def test_what_came_from_a_snapshot_is_blamed_on_the_run_that_wrote_it(
+    http: httpx.Client, sandbox: str
+) -> None:
+    wrote = run(http, sandbox, command="echo 1 > out")
+    taken = http.post(f"/v1/sandboxes/{sandbox}/snapshots").json()["id"]
+    run(http, sandbox, command="echo 2 > out")
+    begun = create(http, from_snapshot=taken)
+    other = create(http)
+    run(http, other, command="echo other > out")
+    assert http.post(f"/v1/sandboxes/{other}/restore", json={"snapshot": taken}).status_code == 200
+
+    told = blame(http, begun, "out")
+    assert (told["run_id"], told["sandbox_id"]) == (wrote["run_id"], sandbox)
+    assert passages(told) == ["from_snapshot"]
+    told = blame(http, other, "out")
+    assert (told["run_id"], passages(told)) == (wrote["run_id"], ["files.restore"])
+
+    http.delete(f"/v1/snapshots/{taken}")
+    told = blame(http, begun, "out")
+    assert (told["by"], told["from_snapshot"]) == (None, taken)
+
+
+def test_what_a_merge_brought_is_blamed_on_the_run_that_wrote_it(http: httpx.Client, sandbox: str) -> None:
+    run(http, sandbox, command="echo 1 > out; echo 1 > own")
+    [child] = http.post(f"/v1/sandboxes/{sandbox}/fork", json={}).json()["sandboxes"]
+    wrote = run(http, child["id"], command="echo 2 > out")
+    mine = run(http, sandbox, command="echo 2 > own")
+    assert merge(http, sandbox, **{"from": child["id"]}).status_code == 200
+    http.delete(f"/v1/sandboxes/{child['id']}")
+
+    told = blame(http, sandbox, "out")
+
+    assert (told["run_id"], told["sandbox_id"]) == (wrote["run_id"], child["id"])
+    assert passages(told) == ["files.merge"]
+    assert blame(http, sandbox, "own")["run_id"] == mine["run_id"]
+
+
 @pytest.mark.parametrize(
     ("path", "status"), [("nowhere", 404), ("folder", 409), ("", 422), ("../x", 404), ("a/../folder/f", 404)]
 )

@@ -120,6 +120,7 @@ LAZY: Mapping[tuple[str, str], str] = {
     ("petri.cli.folder_commands", "petri.cli.folders"): "`petri --help` is there at once",
     ("petri.cli.progress", "click"): "a sync does without, unless it takes so long that a bar is worth it",
     ("petri.cli.runs", "petri.sdk"): "`petri --help` is there at once",
+    ("petri.cli.races", "petri.sdk"): "`petri --help` is there at once",
     ("petri.cell.tools.continuing.sitecustomize", "runpy"): "most runs miss nothing",
     ("petri.sdk.folder.mirror", "random"): "most syncs do without",
     ("petri.sdk.folder.watching", "watchfiles"): "push, pull and sync do without",

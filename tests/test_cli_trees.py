@@ -119,7 +119,8 @@ def test_merge_brings_a_fork_back_and_names_conflicts(petri: Petri, client: Clie
     client.write(box, "b", "mine\n")
     client.write(fork.id, "b", "theirs\n")
     refused = petri("merge", box, fork.id)
-    assert refused.returncode == 125
+    assert refused.returncode == 1
+    assert json.loads(petri("merge", box, fork.id, "--json").stdout)["conflicts"][0]["path"] == "b"
     assert refused.stderr.startswith(b"petri: b: ours changed the file, theirs changed the file\n")
     with pytest.raises(PathsConflict):
         client.merge(box, fork.id)
@@ -140,3 +141,14 @@ def test_a_peer_is_made_by_its_name(petri: Petri, client: Client, box: str) -> N
         assert client.exec(made, command="cat /peers/then/notes").stdout == "n\n"
     finally:
         client.delete(made)
+
+
+def test_a_peer_may_be_a_tree_or_a_snapshot_for_good(petri: Petri, client: Client, box: str) -> None:
+    client.write(box, "notes", "n\n")
+    taken = client.snapshot(box)
+    client.exec(box, command="echo later > notes")
+    for moment in (taken.tree, taken.id):
+        made = ok(petri("create", "--peer", f"writer={box}@{moment}")).decode().strip()
+        assert client.exec(made, command="cat /peers/writer/notes").stdout == "n\n"
+        client.delete(made)
+    client.delete_snapshot(taken.id)

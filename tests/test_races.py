@@ -12,7 +12,7 @@ import pytest
 
 from petri import AsyncClient, Client
 from petri.errors import NotFound, PathsConflict
-from petri.sdk import Racer
+from petri.sdk import NotMerged, Racer
 from petri.sdk.racing import ranked, score_in, winner_of
 from petri.wire import ExecAnswer, UsageAnswer
 from tests.calls import eventually
@@ -134,8 +134,11 @@ def test_what_became_of_the_sandbox_meanwhile_is_not_overwritten(client: Client,
             racing = asyncio.ensure_future(petri.race(box, 2, command="sleep 2; echo theirs > kept"))
             await until(lambda: len(forks_of(client, box)) == 2)
             await petri.write(box, "kept", "mine\n")
-            with pytest.raises(PathsConflict) as refused:
+            with pytest.raises(NotMerged) as refused:
                 await racing
+            assert isinstance(refused.value, PathsConflict)
+            assert len(refused.value.race.racers) == 2
+            assert refused.value.winner.sandbox in refused.value.message
             return [path.decode() for path, _ in refused.value.conflicts]
 
     assert asyncio.run(race_and_write()) == ["kept"]
@@ -201,6 +204,32 @@ def test_where_nobody_won_the_command_says_so(petri: Callable[..., Result], box:
     done = petri("race", box, "-n", "2", "--", "false")
 
     assert (done.returncode, done.stderr) == (1, b"petri: nobody won, and nothing was merged\n")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_winner_in_conflict_is_shown_and_where_it_stays(
+    server: Server, client: Client, box: str, *, as_json: bool
+) -> None:
+    env = {**os.environ, "PETRI_URL": server.url}
+    options = ["-n", "2", *(["--json"] if as_json else [])]
+    line = [str(PETRI), "race", box, *options, "--", "sh", "-c", "sleep 2; echo theirs > kept"]
+    with subprocess.Popen(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as racing:
+        eventually(lambda: len(forks_of(client, box)) == 2)
+        client.write(box, "kept", "mine\n")
+        said, complaint = racing.communicate(timeout=60)
+
+    (winner,) = forks_of(client, box)
+    assert racing.returncode == 1
+    if as_json:
+        told = json.loads(said)
+        assert [each["path"] for each in told["conflicts"]] == ["kept"]
+        assert told["merged"] is None
+        assert winner in [each["sandbox"] for each in told["racers"] if each["number"] == told["winner"]]
+    else:
+        assert len(said.splitlines()) == 3, "a line for each racer"
+        assert "petri: kept: ours changed the file, theirs changed the file\n" in complaint
+        assert f"petri merge {box} {winner} --prefer theirs" in complaint
+    client.delete(winner)
 
 
 def test_the_command_tells_programs_everything(

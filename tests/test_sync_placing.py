@@ -10,6 +10,7 @@ import pytest
 from petri.errors import Invalid, PetriError
 from petri.sdk.folder.collisions import folding, refuse_collisions
 from petri.sdk.folder.mirror import Mirror
+from petri.sdk.folder.results import Moved
 from tests.sync_server import SyncServer
 
 LATE = "it changed here in the meantime"
@@ -64,6 +65,21 @@ def test_a_file_saved_in_the_meantime_is_not_overwritten(race: Race) -> None:
     again = race.mirror.sync()
     assert [each.path for each in again.conflicts] == ["f"], "it is still known that both changed it"
     assert race.server.files(race.sandbox)[b"f"] == b"theirs"
+
+
+def test_what_was_left_alone_is_not_told_as_received(race: Race) -> None:
+    race.has(f="1", g="1", h="1")
+    race.there("f", "theirs")
+    race.there("g", "theirs")
+    race.there("h", None)
+    race.there("moved", "1")
+    race.server.meanwhile = lambda: [(race.folder / name).write_text("mine") for name in "fh"]
+
+    done = race.mirror.pull()
+
+    race.server.meanwhile = lambda: None
+    assert sorted(each.path for each in done.conflicts) == ["f", "h", "moved"]
+    assert done.received == Moved(modified=("g",))
 
 
 def test_a_file_touched_in_the_meantime_is_as_it_was(race: Race) -> None:

@@ -138,6 +138,34 @@ def test_a_server_may_be_away_for_a_while(folder: Path, new_server: Callable[...
     syncs.leave()
 
 
+def test_a_dry_run_in_the_sandbox_is_waited_for(folder: Path, real: RealSyncs, server: Server) -> None:
+    box = real.create()
+    troubles: list[str] = []
+    (folder / "before").write_text("1")
+    with server.client() as http, kept_in_step(folder, box, real.url, troubles) as told:
+        eventually(lambda: len(told) == 1)
+        ask = {"command": "echo begun; sleep 60", "keep": "never"}
+        events = {"Accept": "text/event-stream"}
+        with http.stream("POST", f"/v1/sandboxes/{box}/exec", json=ask, headers=events) as answer:
+            assert any("begun" in said for said in answer.iter_lines())
+            (folder / "meanwhile").write_text("2")
+            eventually(lambda: any("could be lost" in said for said in troubles))
+        [run] = http.get(f"/v1/sandboxes/{box}/runs").json()["runs"]
+        http.post(f"/v1/runs/{run['run_id']}/cancel")
+        eventually(lambda: (real.top(box) / "meanwhile").exists(), 20)
+
+
+def test_a_sandbox_that_is_deleted_meanwhile_ends_it(folder: Path, real: RealSyncs) -> None:
+    box = real.create()
+    (folder / "f").write_text("1")
+    with Mirror(folder, box, real.url, retries=0) as mirror:
+        watching = Watching(mirror)
+        assert watching.next() is not None
+        real.delete(box)
+        with pytest.raises(PetriError, match=r"deleted|deleting|no sandbox"):
+            watching.next()
+
+
 def test_a_sandbox_that_is_gone_ends_it(folder: Path, real: RealSyncs) -> None:
     with Mirror(folder, "sb-" + "a" * 20, real.url) as mirror, pytest.raises(PetriError, match="no sandbox"):
         Watching(mirror).next()

@@ -4,7 +4,7 @@ from petri.api.shapes import changes_answer, shown_path, timestamp
 from petri.operations.blaming import Blame
 from petri.operations.comparing import Comparison, Told
 from petri.operations.merging import Merged
-from petri.wire import BlameAnswer, DiffAnswer, FileDiff, MergeAnswer, PathConflict
+from petri.wire import BlameAnswer, DiffAnswer, FileDiff, MergeAnswer, PassageAnswer, PathConflict
 
 
 def diff_answer(found: Comparison) -> DiffAnswer:
@@ -43,7 +43,13 @@ def blame_answer(found: Blame) -> BlameAnswer:
         created_by=asker.created_by if asker else None,
         agent=asker.agent if asker else None,
         key_name=asker.key_name if asker else None,
-        forked_from=found.forked_from,
+        sandbox_id=found.sandbox.id,
+        through=[
+            PassageAnswer(kind=each.kind, at=timestamp(each.at), sandbox_id=each.sandbox_id)
+            for each in found.through
+        ],
+        forked_from=found.sandbox.forked_from,
+        from_snapshot=found.sandbox.from_snapshot,
         passed_over=found.passed_over,
     )
 

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 
 _BAR = 40
 """Columns that the longest bar of `--stat` takes."""
+_PASSAGES = {
+    "files.restore": "a restore",
+    "files.undo": "an undo",
+    "files.merge": "a merge",
+    "fork": "a fork",
+    "from_snapshot": "a snapshot",
+}
+"""How content came to where it is, in words."""
 _COLOURS = (("@@", "cyan"), ("+++", None), ("---", None), ("+", "green"), ("-", "red"))
 
 
@@ -50,7 +58,9 @@ def diff(sandbox: str, old: str | None, new: str | None, *, stat: bool, as_json:
 @click.argument("file", required=False)
 @json_option
 def blame(sandbox: str, file: str | None, *, as_json: bool) -> None:
-    """Show which run, upload or restore gave FILE what it holds now.
+    """Show which run or upload wrote what FILE holds now, and how it came here.
+
+    What a restore, an undo, a merge or a fork brought is followed to where it was written.
 
     \b
     Example: petri blame crawler out.csv
@@ -115,14 +125,15 @@ def _told(file: "FileDiff", most: int) -> str:
     return f"{file.added_lines + file.removed_lines} {added}{removed}"
 
 
+def _beginning(found: "BlameAnswer") -> str:
+    if found.forked_from:
+        return f"the sandbox {found.forked_from} it was forked from"
+    return f"the snapshot {found.from_snapshot} it began with" if found.from_snapshot else "nothing on record"
+
+
 def _fields(found: "BlameAnswer") -> list[tuple[str, object]]:
-    by = found.by
-    if by is None:
-        by = (
-            f"the sandbox {found.forked_from} it was forked from"
-            if found.forked_from
-            else "nothing on record"
-        )
+    by = found.by or _beginning(found)
+    through = ", ".join(f"{_PASSAGES.get(each.kind, each.kind)} {age(each.at)} ago" for each in found.through)
     unsure = (
         f"{found.passed_over} later changes cannot be looked into any more" if found.passed_over else None
     )
@@ -131,6 +142,8 @@ def _fields(found: "BlameAnswer") -> list[tuple[str, object]]:
         ("by", by),
         ("run", found.run_id),
         ("what", found.said),
+        ("in", found.sandbox_id if found.through else None),
+        ("came by", through),
         ("when", found.at and f"{found.at} ({age(found.at)} ago)"),
         ("created by", found.created_by),
         ("agent", found.agent),

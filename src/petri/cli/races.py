@@ -1,8 +1,7 @@
 """`petri race` and `petri merge`."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from petri.wire import MergeAnswer
 
 NOBODY_WON = 1
+IN_CONFLICT = 1
 
 
 @click.command(cls=OptionsThenCommand)
@@ -42,28 +42,43 @@ def race(
 
     PETRI_RACER, from 1 on, tells each which it is. The best is who exits with 0, the quickest first.
     Exits with 1 if nobody did. The forks are gone afterwards, also after Ctrl-C; but the winner's stays
-    if what it did is in conflict with what has become of SANDBOX meanwhile.
+    if what it did is in conflict with what has become of SANDBOX meanwhile. That is told, and exits
+    with 1, too.
 
     \b
     Example: petri race crawler -n 4 -- sh -c 'python3 solve.py --seed $PETRI_RACER'
              petri race crawler --score score.txt -- python3 solve.py
     """
     command: Command = {**how, "command": argv}
-    with connect() as petri, _conflicts_told():
+    from petri.sdk import NotMerged
+
+    refused = None
+    with connect() as petri:
         chosen = petri.sandbox_id(sandbox)
-        done = petri.race(
-            chosen,
-            n,
-            score=score,
-            merge=not switches["no_merge"],
-            keep_forks=switches["keep_forks"],
-            **command,
-        )
+        try:
+            done = petri.race(
+                chosen,
+                n,
+                score=score,
+                merge=not switches["no_merge"],
+                keep_forks=switches["keep_forks"],
+                **command,
+            )
+        except NotMerged as error:
+            done, refused = error.race, error
     if as_json:
-        print_json(_as_data(done))
+        print_json({**_as_data(done), "conflicts": _conflicts(refused)})
     else:
         _print_race(done, keeps_forks=switches["keep_forks"])
-    sys.exit(NOBODY_WON if done.winner is None else 0)
+        if refused is not None:
+            _tell_conflicts(refused)
+            winner = refused.winner
+            click.echo(
+                f"petri: nothing was merged; racer {winner.number} won, and what it did stays: petri merge "
+                f"{chosen} {winner.sandbox} --prefer theirs",
+                err=True,
+            )
+    sys.exit(IN_CONFLICT if refused is not None else NOBODY_WON if done.winner is None else 0)
 
 
 @click.command()
@@ -78,13 +93,21 @@ def merge(sandbox: str, source: str, base: str | None, prefer: Any, *, as_json: 
     """Bring what happened in FROM, a fork for example, into SANDBOX; all of it, or nothing.
 
     FROM is a sandbox or a snapshot, by its id or its name, or a tree. A file that both changed is a
-    conflict.
+    conflict: it is told, and the command exits 1.
 
     Example: petri merge crawler sb-mjqjyy5xh2vtzqyzb5ta
     """
-    with connect() as petri, _conflicts_told():
+    with connect() as petri:
         chosen = petri.sandbox_id(sandbox)
-        merged = petri.merge(chosen, _source(petri, source), base=base, prefer=prefer)
+        try:
+            merged = petri.merge(chosen, _source(petri, source), base=base, prefer=prefer)
+        except PathsConflict as error:
+            if as_json:
+                print_json({"conflicts": _conflicts(error)})
+            else:
+                _tell_conflicts(error)
+                click.echo("petri: nothing was done; --prefer ours or theirs says whose side wins", err=True)
+            sys.exit(IN_CONFLICT)
     if as_json:
         print_json(merged)
     else:
@@ -99,15 +122,14 @@ def _source(petri: "Client", said: str) -> str:
     return said
 
 
-@contextmanager
-def _conflicts_told() -> Iterator[None]:
-    """Name each path in conflict before the sentence that says so."""
-    try:
-        yield
-    except PathsConflict as error:
-        for path, reason in error.conflicts:
-            click.echo(f"petri: {plain(path.decode(errors='replace'))}: {plain(reason)}", err=True)
-        raise
+def _tell_conflicts(error: PathsConflict) -> None:
+    for path, reason in error.conflicts:
+        click.echo(f"petri: {plain(path.decode(errors='replace'))}: {plain(reason)}", err=True)
+
+
+def _conflicts(error: PathsConflict | None) -> list[dict[str, str]]:
+    told = error.conflicts if error is not None else ()
+    return [{"path": path.decode(errors="replace"), "reason": reason} for path, reason in told]
 
 
 def _print_race(race: "Race", *, keeps_forks: bool) -> None:

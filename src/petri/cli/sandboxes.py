@@ -1,5 +1,6 @@
 """`petri create`, `ls`, `show`, `rm`."""
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +12,9 @@ from petri.errors import counted
 if TYPE_CHECKING:
     from petri.sdk import Client, Limits, Peer
     from petri.wire import SandboxAnswer
+
+
+_ADDRESS = re.compile("[0-9a-f]{64}")
 
 
 @click.command()
@@ -29,9 +33,10 @@ if TYPE_CHECKING:
     "--peer",
     "peers",
     type=pair,
-    metavar="NAME=SANDBOX[@TREE]",
+    metavar="NAME=SANDBOX[@MOMENT]",
     multiple=True,
-    help="Let its runs read the files of SANDBOX at /peers/NAME, as they are then, or as in TREE.",
+    help="Let its runs read the files of SANDBOX at /peers/NAME: as they are then, or for good as in MOMENT, "
+    "a tree or a snapshot by its id or its name.",
 )
 @limit_options
 @json_option
@@ -121,9 +126,11 @@ def rm(sandboxes: tuple[str, ...], *, as_json: bool) -> None:
 
 
 def _peer(petri: "Client", name: str, said: str) -> "Peer":
-    sandbox, _, tree = said.partition("@")
+    sandbox, _, moment = said.partition("@")
     peer: Peer = {"sandbox": petri.sandbox_id(sandbox), "at": f"/peers/{name}"}
-    return {**peer, "tree": tree} if tree else peer
+    if not moment:
+        return peer
+    return {**peer, "tree": moment} if _ADDRESS.fullmatch(moment) else {**peer, "snapshot": moment}
 
 
 def _disk(sandbox: "SandboxAnswer") -> str:

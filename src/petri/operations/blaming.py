@@ -3,10 +3,14 @@
 The record is read backwards. A run says which paths it changed, an upload which it wrote; where such a list
 was cut, the trees from before and after are compared, as long as they are kept. What can be told by neither
 is passed over, and said.
+
+A restore, a merge or a fork writes nothing anew: it has the files be what they were at another moment, there
+or in another sandbox. So the record is read on from that moment, which is found by its tree.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from petri.errors import Conflict, InvalidField, NotFound
@@ -14,12 +18,16 @@ from petri.ledger import HistoryRow
 from petri.model import Run, Sandbox
 from petri.operations import Caller, Host
 from petri.operations.becoming import Kept
-from petri.operations.moments import tree_now
+from petri.operations.moments import is_sandbox, tree_now
 from petri.threads import in_thread
 from petri.trees import File, Folder, find
 
 _STEPS = 2_000
 """How far back is looked."""
+_PASSAGES = 32
+"""How often content is followed to where it came from."""
+_GOING = frozenset({"files.restore", "files.undo"})
+"""Steps after which the files are what they had been before."""
 _SHOWN = 200
 _REPLACED = "\ufffd"
 
@@ -35,8 +43,30 @@ class Blame:
     """What did; None if it was there from the beginning, or further back than anybody looks."""
     passed_over: int
     """Later steps of which nobody can tell whether they did."""
-    forked_from: str | None
-    """The sandbox whose files this one began with, if it did not begin empty."""
+    sandbox: Sandbox
+    """Where it did."""
+    through: "tuple[Passage, ...]" = ()
+    """What brought it from there to here, the latest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Something that had files be what they were at another moment."""
+
+    kind: str
+    """`files.restore`, `files.undo`, `files.merge`, `fork` or `from_snapshot`."""
+    at: float
+    sandbox_id: str
+    """Whose files it was that it changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """Where in the record of a sandbox to read on: the last time, up to `until`, that it was `tree`."""
+
+    sandbox: Sandbox
+    tree: str | None
+    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +116,77 @@ async def blame(host: Host, caller: Caller, sandbox_id: str, path: str) -> Blame
         raise Conflict(f"{path[:_SHOWN]!r} is a folder; name a file in it")
     if entry is None:
         raise NotFound(f"there is no {path[:_SHOWN]!r} in the workspace")
-    steps = await _steps(host, sandbox)
-    step, passed_over = await in_thread(_found, kept, exact, steps)
     digest = entry.digest.hex() if isinstance(entry, File) else None
-    return Blame(path, digest, step, passed_over, sandbox.forked_from)
+    return await _traced(host, kept, Blame(path, digest, None, 0, sandbox), exact)
+
+
+async def _traced(host: Host, kept: Kept, blame: Blame, exact: bytes) -> Blame:
+    """Return who wrote what is at a path now, wherever that was."""
+    steps = await _steps(host, blame.sandbox)
+    while True:
+        step, passed_over = await in_thread(_found, kept, exact, steps)
+        blame = replace(blame, step=step, passed_over=blame.passed_over + passed_over)
+        if len(blame.through) == _PASSAGES or (earlier := await _earlier(host, blame)) is None:
+            return blame
+        passage, moment = earlier
+        behind = _behind(await _steps(host, moment.sandbox), moment)
+        if behind is None:
+            return blame
+        steps = behind
+        blame = replace(blame, sandbox=moment.sandbox, through=(*blame.through, passage))
+
+
+async def _earlier(host: Host, blame: Blame) -> tuple[Passage, _Moment] | None:
+    """Return where what a step brought had been before, and how it came from there; None if it was new."""
+    step, sandbox = blame.step, blame.sandbox
+    with suppress(NotFound):  # a snapshot that was deleted says no more whose files it had
+        if step is None and sandbox.forked_from is not None:
+            parent = await host.ledger.sandbox(sandbox.forked_from, sandbox.tenant)
+            passage = Passage("fork", sandbox.created_at, sandbox.id)
+            return passage, _Moment(parent, sandbox.first_tree, sandbox.created_at)
+        if step is None and sandbox.from_snapshot is not None:
+            passage = Passage("from_snapshot", sandbox.created_at, sandbox.id)
+            return passage, await _of_snapshot(host, sandbox, sandbox.from_snapshot)
+        if step is not None and step.row.kind in _GOING:
+            passage = Passage(step.row.kind, step.row.at, sandbox.id)
+            return passage, await _restored(host, sandbox, step.row)
+        if step is not None and step.row.kind == "files.merge":
+            passage = Passage(step.row.kind, step.row.at, sandbox.id)
+            moment = await _merged(host, sandbox, step.row)
+            return None if moment is None else (passage, moment)
+    return None
+
+
+async def _of_snapshot(host: Host, sandbox: Sandbox, named: str) -> _Moment:
+    snapshot = await host.ledger.snapshot(named, sandbox.tenant)
+    whose = await host.ledger.sandbox(snapshot.sandbox_id, sandbox.tenant)
+    return _Moment(whose, snapshot.tree, snapshot.created_at)
+
+
+async def _restored(host: Host, sandbox: Sandbox, row: HistoryRow) -> _Moment:
+    if "snapshot" in row.detail:
+        return await _of_snapshot(host, sandbox, row.detail["snapshot"])
+    return _Moment(sandbox, row.detail["tree"], row.at)
+
+
+async def _merged(host: Host, sandbox: Sandbox, row: HistoryRow) -> _Moment | None:
+    named: str = row.detail["from"]
+    if is_sandbox(named):
+        return _Moment(await host.ledger.sandbox(named, sandbox.tenant), row.detail["theirs"], row.at)
+    return await _of_snapshot(host, sandbox, named) if named.startswith("snap-") else None
+
+
+def _behind(steps: list[Step], moment: _Moment) -> list[Step] | None:
+    """Return what of `steps` led to a moment; None if that is further back than anybody looks."""
+    for at, step in enumerate(steps):
+        if step.row.at > moment.until:
+            continue
+        # Whoever went there left that tree, too; what they went to is further back.
+        if step.after == moment.tree and not (step.row.at == moment.until and step.row.kind in _GOING):
+            return steps[at:]
+        if step.before == moment.tree:
+            return steps[at + 1 :]
+    return None
 
 
 async def _steps(host: Host, sandbox: Sandbox) -> list[Step]:
@@ -103,7 +200,7 @@ def _joined(rows: list[HistoryRow], runs: dict[str, Run], first: str | None) -> 
     for row, earlier in zip(rows, [*rows[1:], None], strict=True):
         if row.run_id is not None:
             run = runs[row.run_id]
-            yield Step(row, run, run.tree_before, run.tree_after)
+            yield Step(row, run, run.tree_before, _tree_after(row, runs))
         else:
             yield Step(row, None, _tree_after(earlier, runs) if earlier else first, row.detail.get("tree"))
 

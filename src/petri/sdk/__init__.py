@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from petri.sdk.folder.results import Mode, Moved, PathConflict, Prefer, Skipped, Synced, as_text
     from petri.sdk.folder.watching import Watching
     from petri.sdk.naming import folder_name
-    from petri.sdk.racing import Race, Racer
+    from petri.sdk.racing import NotMerged, Race, Racer
     from petri.sdk.sync_admin import Admin
     from petri.sdk.sync_client import Client
 
@@ -55,6 +55,7 @@ __all__ = [
     "Mode",
     "Moved",
     "Network",
+    "NotMerged",
     "Output",
     "PathConflict",
     "Peer",
@@ -86,7 +87,7 @@ _IN = {
     "folder.results": "Mode Moved PathConflict Prefer Skipped Synced as_text",
     "folder.watching": "Watching",
     "naming": "folder_name",
-    "racing": "Race Racer",
+    "racing": "NotMerged Race Racer",
     "sync_admin": "Admin",
     "sync_client": "Client",
 }

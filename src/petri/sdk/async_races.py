@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
-from petri.errors import NotFound, PetriError
+from petri.errors import NotFound, PathsConflict, PetriError
 from petri.sdk.asking import Ask, file_path, segment
 from petri.sdk.async_snapshots import AsyncSnapshots
 from petri.sdk.async_trees import AsyncTrees
@@ -20,6 +20,7 @@ from petri.sdk.racing import (
     LABEL,
     LONGEST_SCORE,
     RACER,
+    NotMerged,
     Race,
     Racer,
     ranked,
@@ -48,7 +49,8 @@ class AsyncRaces(AsyncSnapshots, AsyncTrees):
         The variable `PETRI_RACER` tells each command which it is, from 1 on. The best is who exits with 0,
         the quickest first; with `score`, a file in which each leaves a number, the highest first. The
         forks are gone afterwards, and their runs ended, however this ends; unless they are to be kept, or
-        the winner's changes are in conflict with the sandbox's (`PathsConflict`): then it stays.
+        the winner's changes are in conflict with the sandbox's (`NotMerged`, a `PathsConflict` with the
+        race in it): then it stays.
         """
         label = {LABEL: secrets.token_hex(8)}
         spared: set[str] = set()
@@ -59,19 +61,21 @@ class AsyncRaces(AsyncSnapshots, AsyncTrees):
                 spared.update(fork.id for fork in forks)
             race = await self._run_all(forks, score, given(command))
             if merge and race.winner is not None:
-                race = replace(race, merged=await self._merged(sandbox, race.winner.sandbox, spared))
+                race = replace(race, merged=await self._merged(sandbox, race, race.winner, spared))
             return race
         finally:
             await self._remove(label, spared)
 
-    async def _merged(self, sandbox: str, winner: str, spared: set[str]) -> MergeAnswer:
+    async def _merged(self, sandbox: str, race: Race, winner: Racer, spared: set[str]) -> MergeAnswer:
         try:
-            return await self.merge(sandbox, winner)
-        except PetriError:
+            return await self.merge(sandbox, winner.sandbox)
+        except PetriError as error:
             # What it did is nowhere else.
-            spared.add(winner)
-            stays = Ask("PATCH", f"/v1/sandboxes/{segment(winner)}", json={"idle_s": None})
+            spared.add(winner.sandbox)
+            stays = Ask("PATCH", f"/v1/sandboxes/{segment(winner.sandbox)}", json={"idle_s": None})
             await self._connection.tell(stays)
+            if isinstance(error, PathsConflict):
+                raise NotMerged(race, winner, error) from error
             raise
 
     async def _run_all(self, forks: list[SandboxAnswer], score: str | None, command: dict[str, Any]) -> Race:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from petri.errors import PathsConflict
 from petri.wire import ExecAnswer, MergeAnswer
 
 LONGEST_SCORE = 100
@@ -46,6 +47,16 @@ class Race:
     """The best, if it succeeded and, where scores count, has one."""
     merged: MergeAnswer | None = None
     """What of the winner's came into the sandbox; None if nothing was to."""
+
+
+class NotMerged(PathsConflict):
+    """What the winner did is in conflict with what has become of the sandbox. Its fork stays."""
+
+    def __init__(self, race: Race, winner: Racer, refused: PathsConflict) -> None:
+        message = f"{refused.message}; what racer {winner.number} did, who won, stays in {winner.sandbox}"
+        super().__init__(message, detail=refused.detail, conflicts=refused.conflicts)
+        self.race = race
+        self.winner = winner
 
 
 def ranked(racers: Iterable[Racer]) -> list[Racer]:

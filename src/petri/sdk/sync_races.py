@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
-from petri.errors import NotFound, PetriError
+from petri.errors import NotFound, PathsConflict, PetriError
 from petri.sdk.asking import Ask, file_path, segment
 from petri.sdk.fields import Command, given
 from petri.sdk.racing import (
@@ -16,6 +16,7 @@ from petri.sdk.racing import (
     LABEL,
     LONGEST_SCORE,
     RACER,
+    NotMerged,
     Race,
     Racer,
     ranked,
@@ -46,7 +47,8 @@ class Races(Snapshots, Trees):
         The variable `PETRI_RACER` tells each command which it is, from 1 on. The best is who exits with 0,
         the quickest first; with `score`, a file in which each leaves a number, the highest first. The
         forks are gone afterwards, and their runs ended, however this ends; unless they are to be kept, or
-        the winner's changes are in conflict with the sandbox's (`PathsConflict`): then it stays.
+        the winner's changes are in conflict with the sandbox's (`NotMerged`, a `PathsConflict` with the
+        race in it): then it stays.
         """
         label = {LABEL: secrets.token_hex(8)}
         spared: set[str] = set()
@@ -57,19 +59,21 @@ class Races(Snapshots, Trees):
                 spared.update(fork.id for fork in forks)
             race = self._run_all(forks, score, given(command))
             if merge and race.winner is not None:
-                race = replace(race, merged=self._merged(sandbox, race.winner.sandbox, spared))
+                race = replace(race, merged=self._merged(sandbox, race, race.winner, spared))
             return race
         finally:
             self._remove(label, spared)
 
-    def _merged(self, sandbox: str, winner: str, spared: set[str]) -> MergeAnswer:
+    def _merged(self, sandbox: str, race: Race, winner: Racer, spared: set[str]) -> MergeAnswer:
         try:
-            return self.merge(sandbox, winner)
-        except PetriError:
+            return self.merge(sandbox, winner.sandbox)
+        except PetriError as error:
             # What it did is nowhere else.
-            spared.add(winner)
-            stays = Ask("PATCH", f"/v1/sandboxes/{segment(winner)}", json={"idle_s": None})
+            spared.add(winner.sandbox)
+            stays = Ask("PATCH", f"/v1/sandboxes/{segment(winner.sandbox)}", json={"idle_s": None})
             self._connection.tell(stays)
+            if isinstance(error, PathsConflict):
+                raise NotMerged(race, winner, error) from error
             raise
 
     def _run_all(self, forks: list[SandboxAnswer], score: str | None, command: dict[str, Any]) -> Race:

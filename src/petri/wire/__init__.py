@@ -72,6 +72,7 @@ from petri.wire.trees import (
     FileDiff,
     MergeAnswer,
     MergeRequest,
+    PassageAnswer,
 )
 from petri.wire.values import MEANT, Answer, Request, TenantName
 
@@ -117,6 +118,7 @@ __all__ = [
     "NewKey",
     "NotInstalled",
     "PackageAnswer",
+    "PassageAnswer",
     "PatchSandbox",
     "PatchTenant",
     "PathConflict",

@@ -39,6 +39,16 @@ class DiffAnswer(Answer):
     """Changes that are not listed, since there are too many."""
 
 
+class PassageAnswer(Answer):
+    """Something that had the files of a sandbox be what they were at another moment."""
+
+    kind: str
+    """`files.restore`, `files.undo`, `files.merge`, `fork` or `from_snapshot`."""
+    at: str
+    sandbox_id: str
+    """Whose files it changed."""
+
+
 class BlameAnswer(Answer):
     """What gave a file its present content."""
 
@@ -54,8 +64,14 @@ class BlameAnswer(Answer):
     created_by: str | None
     agent: str | None
     key_name: str | None
+    sandbox_id: str
+    """Where that was: this sandbox, or one whose files came here by `through`."""
+    through: list[PassageAnswer]
+    """What brought the content from there to here, the latest first; it was not written anew."""
     forked_from: str | None
-    """The sandbox whose files this one began with; look there, if nothing on record did."""
+    """The sandbox whose files `sandbox_id` began with; look there, if nothing on record did."""
+    from_snapshot: str | None
+    """The snapshot whose files `sandbox_id` began with."""
     passed_over: int
     """Later events of which nobody can tell whether they did: their lists were cut, their trees are gone."""
 

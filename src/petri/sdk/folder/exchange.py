@@ -124,8 +124,8 @@ class Exchange:
         conflicts = [*told.conflicts, *kept]
         return Synced(
             sandbox=self._sandbox,
-            sent=moved(_but_in_conflict(went, told)),
-            received=moved(received),
+            sent=moved(_but_left_alone(went, told.conflicts)),
+            received=moved(_but_left_alone(received, kept)),
             conflicts=tuple(PathConflict(as_text(path), reason) for path, reason in conflicts),
             skipped=tuple(Skipped(as_text(path), reason) for path, reason in self._scan.skipped),
             bytes_sent=self._line.bytes_sent - before[0],
@@ -337,12 +337,12 @@ def _is_refusal(status: int) -> bool:
     return 400 <= status < 500 or status in (503, 507)
 
 
-def _but_in_conflict(went: Iterable[Step], told: Told) -> Iterable[Step]:
-    """Return what went to the sandbox, but for what stayed as it was there."""
-    if not told.conflicts:
-        return went
-    stayed = {path for path, _ in told.conflicts}
-    return (step for step in went if (step.target if isinstance(step, Move) else step.path) not in stayed)
+def _but_left_alone(steps: Iterable[Step], left: Iterable[tuple[bytes, str]]) -> Iterable[Step]:
+    """Return what was done of `steps`, if paths were left as they are on both sides."""
+    stayed = {path for path, _ in left}
+    if not stayed:
+        return steps
+    return (step for step in steps if (step.target if isinstance(step, Move) else step.path) not in stayed)
 
 
 class _Counted:

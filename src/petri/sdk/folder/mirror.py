@@ -142,6 +142,16 @@ class Mirror:
             self._id = self._found(self._sandbox)
         return self._id
 
+    def is_there(self) -> bool:
+        """Say whether the sandbox is one to sync with; also if there is nobody to ask."""
+        try:
+            answer = self._line.call("GET", f"/v1/sandboxes/{self.sandbox_id()}", {})
+            return bool(answer_json(answer, self._line.url).get("state") == "ready")
+        except NotFound:
+            return False
+        except HostError:
+            return True
+
     def _is_another_now(self) -> bool:
         """Say whether by now another sandbox has the name: the one that had it may be gone."""
         if self._id in (None, self._sandbox):

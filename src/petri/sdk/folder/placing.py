@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from petri import trees
 from petri.errors import Invalid, StorageFull
-from petri.sdk.folder.collisions import folding, refuse_collisions
+from petri.sdk.folder.collisions import Fold, folding, refuse_collisions
 from petri.sdk.folder.contents import Contents, key_of
 from petri.sdk.folder.index import FOLDER, Index
 from petri.sdk.folder.stage import Stage
@@ -48,6 +48,8 @@ class Placing:
         self._refused: list[bytes] = []
         """Where folders were not moved to."""
         self._uses: Counter[bytes] = Counter()
+        self._fold: Fold | None = None
+        """How this file system takes names, if not as they are."""
         self.touched: set[bytes] = set()
         """Every path that is not as it was."""
         self.kept: list[Kept] = []
@@ -59,7 +61,9 @@ class Placing:
         files = [step for step in todo if isinstance(step, NewFile)]
         self._uses = Counter(step.file.digest for step in files)
         self._gather({step.file.digest: step.file for step in files})
-        self._refuse_collisions(new, todo)
+        self._look_for_collisions(new, todo)
+        if self._fold:  # a name can only be had in another spelling once the first is gone
+            todo.sort(key=_turn)
         for step in todo:
             try:
                 self._do(step)
@@ -110,9 +114,12 @@ class Placing:
             self._parent(step.target, make=True) as (target, new),
         ):
             self._check(step.source, source, name)
-            if _status(target, new) is not None:
-                raise _Otherwise
-            os.rename(name, new, src_dir_fd=source, dst_dir_fd=target)
+            if self._fold and self._fold(step.source) == self._fold(step.target):
+                # To rename from one spelling to another is nothing at all, on Linux.
+                between = name + RESPELLING
+                _rename_to_nothing(source, name, source, between)
+                name = between
+            _rename_to_nothing(source, name, target, new)
         self._moves.append(step)
         self._gone.add(step.source)
         self.touched.add(step.source)
@@ -221,15 +228,17 @@ class Placing:
             pieces = self._contents.pieces(places[file.digest], file.size)
             self._stage.receive(file.digest, file.size, pieces)
 
-    def _refuse_collisions(self, new: bytes, todo: Iterable[Step]) -> None:
-        """Raise `Invalid` if two names would be one on this file system."""
-        folders = {_path(step).rpartition(b"/")[0] for step in todo if not isinstance(step, Delete | SetMode)}
-        if not folders or not (folds := folding(self._stage.fd)):
+    def _look_for_collisions(self, new: bytes, todo: Iterable[Step]) -> None:
+        """Find out how names are taken here; raise `Invalid` if two would be one."""
+        paths = [_path(step) for step in todo if not isinstance(step, Delete | SetMode)]
+        if not paths or not (fold := folding(self._stage.fd)):
             return
-        for folder in sorted(folders):
+        self._fold = fold
+        # Folders, too, are made on the way to what is in them.
+        for folder in sorted({path[:at] for path in paths for at in (0, *_slashes(path))}):
             entry = trees.find(self._fetch, new, folder)
             if isinstance(entry, Folder) and entry.address != trees.EMPTY:
-                refuse_collisions(folder, self._fetch(entry.address), folds)
+                refuse_collisions(folder, self._fetch(entry.address), fold)
 
 
 class _Otherwise(Exception):
@@ -238,6 +247,15 @@ class _Otherwise(Exception):
 
 CHANGED = "it changed here in the meantime"
 OCCUPIED = "there is a folder here with things in it that the rules ignore"
+
+
+RESPELLING = b".petri-respelling"
+"""What is added to a name for the moment between two spellings of it."""
+
+
+def _turn(step: Step) -> int:
+    """Say when a step has its turn: whatever goes is gone before anything comes."""
+    return 0 if isinstance(step, Move) else 1 if isinstance(step, Delete) else 2
 
 
 def _path(step: Step) -> bytes:
@@ -253,6 +271,12 @@ def _status(folder: int, name: bytes) -> os.stat_result | None:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
+
+
+def _rename_to_nothing(folder: int, name: bytes, target: int, new: bytes) -> None:
+    if _status(target, new) is not None:
+        raise _Otherwise
+    os.rename(name, new, src_dir_fd=folder, dst_dir_fd=target)
 
 
 def _entered(folder: int, name: bytes, *, make: bool) -> int:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 
-from petri.errors import Busy, HostError, PathsConflict, PetriError
+from petri.errors import Busy, Conflict, HostError, PathsConflict, PetriError
 from petri.sdk.folder.exchange import Wish
 from petri.sdk.folder.mirror import Mirror, pause_s
 from petri.sdk.folder.results import PathConflict, Progress, Synced
@@ -26,7 +26,8 @@ _OURS = (os.fsdecode(STAGE), ".git")
 """What changes in here moves nothing."""
 
 Trouble = Callable[[PetriError], None]
-"""Told of what went wrong and is tried again: the server is not there, or a path is in conflict."""
+"""Told of what went wrong and is tried again: the server is not there, a path is in conflict, or it is the
+wrong moment."""
 
 
 class Watching:
@@ -107,6 +108,14 @@ class Watching:
             except PathsConflict as error:
                 self._tell(error)
                 return None
+            except Conflict as error:
+                # A dry run or a restore is under way there, or a file here is never quiet: that ends.
+                if not self._mirror.is_there():
+                    raise
+                self._failures += 1
+                self._tell(error)
+                self._stop.wait(ASK_S)
+                touched = None
             except (HostError, Busy) as error:
                 self._failures += 1
                 self._tell(error)
