@@ -34,6 +34,7 @@ from petri.environment.building import (
     Uv,
 )
 from petri.environment.building.completing import first_wrong
+from petri.environment.building.prefix import weigh
 from petri.errors import Unavailable
 from petri.settings import for_installers
 from tests.package_index import PackageIndex, wheel
@@ -120,6 +121,21 @@ async def test_what_is_wanted_is_installed_with_what_it_needs(tmp_path: Path, in
     assert outfit.refused == ()
     assert imported(outfit, "beta") == "1.0"
     assert outfit.environments[0].record.needed_by["beta"] == ("alpha",)
+
+
+async def test_once_the_interpreter_is_known_the_installer_asks_none(
+    tmp_path: Path, index: PackageIndex
+) -> None:
+    """What uv was told by an interpreter it keeps, a file for each."""
+    async with opened(tmp_path, index) as environments:
+        cache = environments.shelf.cache
+        await PythonPackages(Uv(UV, PYTHON, cache), for_installers(), lambda: True).acquaint()
+        known = {path: path.stat().st_mtime_ns for path in cache.glob("interpreter-*/*/*")}
+        outfit = await environments.prepare(want("alpha"), silent)
+
+    assert outfit.installed == ["alpha==1.0", "beta==1.0"]
+    assert len(known) == 1
+    assert {path: path.stat().st_mtime_ns for path in cache.glob("interpreter-*/*/*")} == known
 
 
 async def test_the_same_packages_have_the_same_address_however_they_were_asked_for(
@@ -504,19 +520,48 @@ def _named(folder: Path, name: str) -> list[Path]:
     return [path for path in folder.rglob(name) if "cache" not in path.parts]
 
 
-async def test_everything_can_be_read_by_all_and_written_by_nobody(
+async def test_everything_can_be_read_by_all_and_once_complete_be_written_by_nobody(
     tmp_path: Path, index: PackageIndex
 ) -> None:
     async with opened(tmp_path, index) as environments:
         outfit = await environments.prepare(want("alpha"), silent)
+        (environment,) = outfit.environments
+        at_once = _modes(environment.folder / "prefix")
+        python = PythonPackages(Uv(UV, PYTHON, environments.shelf.cache), {}, lambda: True)
+        await Completion(environments.shelf, python, FakeEngine(), None)(environment)
+        complete = _modes(environment.folder / "prefix")
 
-    modes = {
-        path: stat.S_IMODE(path.lstat().st_mode)
-        for path in (outfit.environments[0].folder / "prefix").rglob("*")
-        if not path.is_symlink()
+    assert [path for path, mode in at_once.items() if mode & 0o022 or not mode & 0o004] == []
+    assert [path for path, mode in complete.items() if mode & 0o022 or not mode & 0o004] == []
+    assert [path for path, mode in complete.items() if path.is_file() and mode & 0o222] == []
+
+
+async def test_what_an_installer_leaves_unreadable_or_open_to_all_is_mended_before_it_is_used(
+    tmp_path: Path,
+) -> None:
+    modes = {"secret": 0o600, "open": 0o666, "program": 0o700, "root's": 0o4755, "fine": 0o644}
+    (tmp_path / "folder").mkdir()
+    for name, mode in modes.items():
+        (tmp_path / "folder" / name).write_text("text")
+        (tmp_path / "folder" / name).chmod(mode)
+    (tmp_path / "folder").chmod(0o777)
+
+    weighed = weigh(tmp_path)
+
+    found = _modes(tmp_path)
+    assert found.pop(tmp_path / "folder") == 0o755
+    assert {path.name: mode for path, mode in found.items()} == {
+        "secret": 0o444,
+        "open": 0o444,
+        "program": 0o555,
+        "root's": 0o555,
+        "fine": 0o644,
     }
-    assert [path for path, mode in modes.items() if mode & 0o022 or not mode & 0o004] == []
-    assert [path for path, mode in modes.items() if path.is_file() and mode & 0o222] == []
+    assert (weighed.size, weighed.files) == (20, 5)
+
+
+def _modes(folder: Path) -> dict[Path, int]:
+    return {path: stat.S_IMODE(path.lstat().st_mode) for path in folder.rglob("*") if not path.is_symlink()}
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077], ids=oct)

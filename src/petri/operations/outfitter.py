@@ -149,6 +149,7 @@ async def open_outfitter(
     except (NotInstalled, Unavailable) as error:
         _log.warning("no packages are installed by this server: %s", error)
         return None
+    tasks.create_task(python.acquaint())
     major, minor = interpreter.version.split(".")
     windows = Windows(shelf.folder)
     return Outfitter(

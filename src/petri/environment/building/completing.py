@@ -3,6 +3,7 @@
 Whoever came first does not wait for it. An environment that is not what its packages say it is goes.
 """
 
+import asyncio
 import base64
 import csv
 import hashlib
@@ -12,12 +13,14 @@ from pathlib import Path
 
 from petri.engine import Engine
 from petri.environment.building.compiling import compile_all
-from petri.environment.building.prefix import site_packages
+from petri.environment.building.prefix import close, site_packages
 from petri.environment.building.python import PythonPackages
 from petri.environment.building.shelf import Environment, Shelf
 from petri.errors import Unavailable
 from petri.threads import in_own_thread
 
+_LATER_S = 0.5
+"""After an environment is there, this begins: whoever waited for it first has the processors to start."""
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -34,8 +37,10 @@ class Completion:
         """Have `environment` checked and compiled; `Unavailable` if it is not what it says it is."""
         if environment.record.lock.ecosystem != "python":
             return
+        await asyncio.sleep(_LATER_S)
         interpreter = await self._python.interpreter()
         prefix = environment.folder / "prefix"
+        await in_own_thread(close, prefix)
         wrong = await in_own_thread(first_wrong, site_packages(prefix, interpreter.version))
         if wrong is not None:
             await in_own_thread(self._shelf.drop, environment)

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from functools import cache
@@ -58,8 +59,8 @@ class Interpreter:
     """Where the host has packages of its own for it."""
 
 
-def begin(prefix: Path, interpreter: Interpreter) -> Path:
-    """Have an empty prefix for an interpreter; return the one in it, which the installer is shown."""
+def begin(prefix: Path, interpreter: Interpreter) -> None:
+    """Have an empty prefix for an interpreter."""
     python, version = interpreter.path, interpreter.version
     (prefix / "bin").mkdir(parents=True)
     site_packages(prefix, version).mkdir(parents=True)
@@ -67,7 +68,6 @@ def begin(prefix: Path, interpreter: Interpreter) -> Path:
     for name in ("python3", f"python{version}"):
         (prefix / "bin" / name).symlink_to("python")
     _configure(prefix, interpreter)
-    return prefix / "bin" / "python"
 
 
 def _configure(prefix: Path, interpreter: Interpreter) -> None:
@@ -102,7 +102,7 @@ def _has_a_say(found: Path) -> bool:
 
 
 def finish(prefix: Path, interpreter: Interpreter) -> Weighed:
-    """Make what was installed fit for cells: found at `AT`, readable by all, changed by nobody."""
+    """Make what was installed fit for cells: found at `AT`, readable by all."""
     # The host's own packages come last. Not by `include-system-site-packages`: that would also run every
     # `.pth` the host has, and some look for a package that is only found because of this environment.
     host = "".join(f"{folder}\n" for folder in interpreter.packages)
@@ -114,8 +114,8 @@ def finish(prefix: Path, interpreter: Interpreter) -> Weighed:
     for name in _LEFT_BY_UV:
         (prefix / name).unlink(missing_ok=True)
     for script in (prefix / "bin").iterdir():
-        _point_at_cell(script, prefix)
-    return close(prefix)
+        _point_at_cell(script, interpreter)
+    return weigh(prefix)
 
 
 def _add_pip(packages: Path) -> None:
@@ -126,28 +126,39 @@ def _add_pip(packages: Path) -> None:
         (packages / "pip" / "__main__.py").write_text(_PIP)
 
 
+def weigh(folder: Path) -> Weighed:
+    """Let everybody read all of `folder`, and nobody but its owner write to it; return what it holds.
+
+    What the installer leaves is so already, so this is to look at each file, no more: somebody waits for it.
+    """
+    return _through(folder, lambda mode: mode in (0o644, 0o755, 0o444, 0o555))
+
+
 def close(folder: Path) -> Weighed:
     """Let everybody read all of `folder` and nobody write to it; return what it holds."""
+    return _through(folder, lambda mode: mode in (0o444, 0o555))
+
+
+def _through(folder: Path, will_do: Callable[[int], bool]) -> Weighed:
+    """Give what is in `folder` the right mode, but for files of which the mode `will_do`."""
     size = files = 0
+    folder.chmod(0o755)
     waiting = [str(folder)]  # as text: of thousands of files, somebody waits for each
     for here in waiting:
-        os.chmod(here, 0o755)  # noqa: PTH101
         with os.scandir(here) as found:
             for entry in found:
                 status = entry.stat(follow_symlinks=False)
+                mode = stat.S_IMODE(status.st_mode)
                 if stat.S_ISDIR(status.st_mode):
                     waiting.append(entry.path)
+                    if mode != 0o755:
+                        os.chmod(entry.path, 0o755)  # noqa: PTH101
                 elif stat.S_ISREG(status.st_mode):
-                    _let_read(entry.path, status.st_mode)
                     size += status.st_size
                     files += 1
+                    if not will_do(mode):
+                        os.chmod(entry.path, 0o555 if mode & stat.S_IXUSR else 0o444)  # noqa: PTH101
     return Weighed(size, files)
-
-
-def _let_read(path: str, mode: int) -> None:
-    wanted = 0o555 if mode & stat.S_IXUSR else 0o444
-    if stat.S_IMODE(mode) != wanted:
-        os.chmod(path, wanted)  # noqa: PTH101
 
 
 def needed_by(prefix: Path, version: str) -> dict[str, tuple[str, ...]]:
@@ -155,7 +166,8 @@ def needed_by(prefix: Path, version: str) -> dict[str, tuple[str, ...]]:
     wants = {}
     for metadata in sorted(site_packages(prefix, version).glob("*.dist-info/METADATA")):
         with metadata.open("rb") as file:
-            head = HeaderParser().parsestr(file.read(_MOST_METADATA).decode(errors="replace"))
+            said = file.read(_MOST_METADATA).replace(b"\r\n", b"\n").partition(b"\n\n")[0]
+        head = HeaderParser().parsestr(said.decode(errors="replace"))
         wants[normal(str(head["Name"]))] = {
             normal(found[1])
             for each in head.get_all("Requires-Dist") or ()
@@ -169,11 +181,9 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _point_at_cell(script: Path, prefix: Path) -> None:
-    """Have a program started by the interpreter that cells see, not by the one here."""
-    here = re.escape(f"{prefix}/bin/python".encode())
-    # The second form is for a path that is longer than what a kernel reads of a first line.
-    begins = re.compile(rb"#!%s|#!/bin/sh\n'''exec' '?%s'? \"\$0\" \"\$@\"\n' '''" % (here, here))
+def _point_at_cell(script: Path, interpreter: Interpreter) -> None:
+    """Have a program started by the interpreter of its environment, not by the one it was installed for."""
+    begins = re.compile(rb"#![ \t]*%s(?=\s)" % re.escape(interpreter.path.encode()))
     if script.is_symlink() or not script.is_file():
         return
     with script.open("rb") as old:

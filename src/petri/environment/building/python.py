@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from petri.engine.tools import Finished, Tool, run_tool
@@ -14,6 +14,7 @@ from petri.environment.building.prefix import Interpreter, Weighed
 from petri.environment.building.progress import Progress, Tell
 from petri.environment.building.uv import Uv
 from petri.environment.needs.nouns import Pin, Wanted
+from petri.errors import Unavailable
 from petri.threads import in_own_thread
 
 _ASK = """
@@ -50,6 +51,11 @@ class PythonPackages:
             platform = f"{tag} {platform} {libc}"
             self._interpreter = Interpreter(self._uv.python, version, tag, platform, tuple(packages))
         return self._interpreter
+
+    async def acquaint(self) -> None:
+        """Have uv know the interpreter before anybody waits for packages; never raises."""
+        with suppress(Unavailable, OSError):
+            await run_tool(Tool(self._uv.acquaint, Path("/"), self._env, _ASK_S))
 
     async def platform(self) -> str:
         """Return what decides, beside a lock, what is installed."""
@@ -110,7 +116,7 @@ class PythonPackages:
         """
         interpreter = await self.interpreter()
         target = folder / "prefix"
-        python = prefix.begin(target, interpreter)
+        prefix.begin(target, interpreter)
         if not lock.packages:
             return await in_own_thread(self._finish, target, interpreter)
         kept = folder / lock.form
@@ -121,7 +127,7 @@ class PythonPackages:
                 tell(progress)
 
         tell(Progress("installing", tuple(lock.pinned)))
-        argv = self._uv.install(kept, python, links)
+        argv = self._uv.install(kept, target, links)
         done = await run_tool(Tool(argv, folder, self._env, _INSTALL_S, said, self._has_room))
         if not self._has_room():
             raise NotInstalled(NO_SPACE, is_passing=True)

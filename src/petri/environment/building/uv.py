@@ -67,28 +67,38 @@ class Uv:
         """
         return [
             *(self.program, "pip", "compile", "--format", "pylock.toml", "--no-header"),
-            *self._common(self.python),
+            *self._common(),
             *(("--exclude-newer", newest) if newest else ()),
             *(word for name in sorted(sources) for word in ("--no-binary", name)),
             *("--constraints", str(constraints), "--output-file", str(lock), str(source)),
         ]
 
-    def install(self, lock: Path, python: Path, links: Path | None = None) -> list[str]:
-        """Return the words that install `lock` into the prefix of `python`, by hash.
+    @property
+    def acquaint(self) -> list[str]:
+        """The words that have it remember what the interpreter is; it would ask the first time it is used."""
+        return [
+            *(self.program, "python", "find", "--no-python-downloads", "--no-project"),
+            *("--cache-dir", str(self.cache), self.python),
+        ]
 
-        `links` is a folder of wheels that no index has.
+    def install(self, lock: Path, prefix: Path, links: Path | None = None) -> list[str]:
+        """Return the words that install `lock` into `prefix`, by hash.
+
+        It is not shown the interpreter in there, which it would start to ask what it is. `links` is a folder
+        of wheels that no index has.
         """
         return [
             *(self.program, "pip", "sync", "--preview-features", "pylock", "--link-mode", "hardlink"),
-            *self._common(str(python)),
+            *self._common(),
+            *("--prefix", str(prefix)),
             *(("--find-links", str(links)) if links is not None else ()),
             *("--require-hashes", str(lock)),
         ]
 
-    def _common(self, python: str) -> list[str]:
+    def _common(self) -> list[str]:
         return [
             *("--only-binary", ":all:", "--no-python-downloads", "--color", "never"),
-            *("--cache-dir", str(self.cache), "--python", python),
+            *("--cache-dir", str(self.cache), "--python", self.python),
         ]
 
 
