@@ -651,13 +651,33 @@ async def test_an_environment_outlives_its_server(tmp_path: Path, index: Package
     assert second.address == first.address
 
 
-async def test_one_that_may_not_be_on_disk_is_built_again_without_asking_what_it_is(
+async def test_one_that_its_server_had_not_completed_is_there_and_the_next_completes_it(
     tmp_path: Path, index: PackageIndex
 ) -> None:
     async with opened(tmp_path, index) as environments:
         first = await environments.prepare(want("alpha"), silent)
         await _completed(tmp_path)
+    whole = tmp_path / "shelf" / str(first.address) / "whole"
+    whole.unlink()
+    index.stop()
+    async with opened(tmp_path, index) as environments:
+        second = environments.at_hand(want("alpha"))
+        environments.resume()
+        await _completed(tmp_path)
+
+    assert second is not None
+    assert second.address == first.address
+    assert whole.exists()
+
+
+async def test_one_that_may_not_be_on_disk_is_built_again_without_asking_what_it_is(
+    tmp_path: Path, index: PackageIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path, index) as environments:
+        first = await environments.prepare(want("alpha"), silent)
+        await _completed(tmp_path)
     (tmp_path / "shelf" / str(first.address) / "whole").unlink()
+    monkeypatch.setattr("petri.environment.building.shelf._boot", lambda: "another")
     index.fetched.clear()
     async with opened(tmp_path, index) as environments:
         assert environments.shelf.all() == []

@@ -150,6 +150,7 @@ async def open_outfitter(
         _log.warning("no packages are installed by this server: %s", error)
         return None
     tasks.create_task(python.acquaint())
+    environments.resume()
     major, minor = interpreter.version.split(".")
     windows = Windows(shelf.folder)
     return Outfitter(

@@ -70,8 +70,9 @@ def _adopt(folder: Path, modules: Sequence[Path], tag: str) -> int:
         if content is not None:
             cache = module.parent / "__pycache__"
             cache.mkdir(mode=0o755, exist_ok=True)
-            new = cache / f"{secrets.token_hex(8)}.new"
-            new.write_bytes(content)
+            new = folder / secrets.token_hex(16)  # not beside it: were we killed now, it would stay there
+            with new.open("xb") as file:
+                file.write(content)
             new.chmod(0o444)
             new.rename(cache / f"{module.stem}.{tag}.pyc")  # a cell that looks on sees all of it or none
             adopted += 1

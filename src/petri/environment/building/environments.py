@@ -104,6 +104,12 @@ class Environments:
         self._builds: Flights[Environment] = Flights(tasks)
         self._finishing: set[asyncio.Task[None]] = set()
 
+    def resume(self) -> None:
+        """Complete what an earlier life of the server built and did not come to. Called once, at start."""
+        for environment in self.shelf.incomplete:
+            self._finish(environment)
+        self.shelf.incomplete.clear()
+
     def stop(self) -> None:
         """Leave what is being completed: the server is ending. Called once, by `app`."""
         for task in self._finishing:

@@ -10,10 +10,11 @@
     ├── cache/              the installer's own; shares its files with the shelf, and goes first
     └── trash/
 
-An environment appears by one rename, so a half-built one is never found. One that is complete has the mark
-`whole`, and only such ones outlive their server. The mark names the digest of all of it, and the boot it was
-made in. After a power cut a disk may have kept less than it was given, so from then on an environment is
-used only once its digest was found right: a second, once. Syncing each would cost everybody that.
+An environment appears by one rename, so a half-built one is never found. It names the boot it was built in,
+and in that one outlives its server, however that ended. One that is complete has the mark `whole`, which
+names the digest of all of it, too. After a power cut a disk may have kept less than it was given, so from
+then on only whole ones count, and each once its digest was found right: a second, once. Syncing each would
+cost everybody that.
 """
 
 import json
@@ -37,6 +38,7 @@ _PASSABLE = 0o711
 _NOTE_S = 60.0
 """A use is written down once a minute at most."""
 _WHOLE = "whole"
+_BUILT_IN = "boot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ class Shelf:
         self._here: dict[str, Environment] = {}
         self._doubtful: dict[str, Environment] = {}
         """Those of an earlier boot, until somebody has looked at all of it."""
+        self.incomplete: list[Environment] = []
+        """Those that an earlier life of the server built, and was killed before it had completed."""
         for name in ("", "staging", "records", "asked", "trash", "cache", "tools"):
             (root / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         self.built = BuiltWheels(root / "built")
@@ -119,6 +123,7 @@ class Shelf:
             return found
         folder = self.folder / record.address
         staged.chmod(0o755)
+        (staged / _BUILT_IN).write_text(_boot())
         self.throw(folder)  # a leftover that nobody trusts
         staged.rename(folder)
         made = self._here[record.address] = Environment(record, folder, time.time())
@@ -231,12 +236,15 @@ class Shelf:
             if folder.name.startswith("."):
                 continue  # what cells see beside environments: see `windows`
             record, mark = _read_record(folder / "record.json"), _mark(folder)
-            if record is None or record.address != folder.name or mark is None:
+            is_of_this_boot = _built_in(folder) == _boot()
+            if record is None or record.address != folder.name or not (mark or is_of_this_boot):
                 self.throw(folder)
                 continue
-            used_at = (folder / "record.json").stat().st_mtime
-            known = self._here if mark["boot"] == _boot() else self._doubtful
-            known[record.address] = Environment(record, folder, used_at)
+            found = Environment(record, folder, (folder / "record.json").stat().st_mtime)
+            if mark is None:
+                self.incomplete.append(found)
+            known = self._here if mark is None or mark["boot"] == _boot() else self._doubtful
+            known[record.address] = found
 
     def _note(self, environment: Environment) -> None:
         environment.used_at = time.time()
@@ -276,6 +284,13 @@ def _mark(folder: Path) -> dict[str, str] | None:
         mark = json.loads((folder / _WHOLE).read_text())
         return {"boot": str(mark["boot"]), "digest": str(mark["digest"])}
     except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _built_in(folder: Path) -> str | None:
+    try:
+        return (folder / _BUILT_IN).read_text()
+    except (OSError, ValueError):
         return None
 
 
