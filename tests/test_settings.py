@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from petri.errors import Invalid
-from petri.settings import PREFIX, Settings, load
+from petri.settings import PREFIX, Settings, _with_one_bundle, load
 
 
 @pytest.fixture(autouse=True)
@@ -103,3 +103,30 @@ def test_paths_may_be_relative_or_begin_with_a_tilde(monkeypatch: pytest.MonkeyP
 
     assert load().home == tmp_path / "here"
     assert load().workspaces == tmp_path / "there"
+
+
+@pytest.mark.parametrize(
+    ("given", "is_newer", "named"),
+    [
+        ({}, False, {"SSL_CERT_FILE"}),
+        ({"SSL_CERT_FILE": "BUNDLE", "SSL_CERT_DIR": "FOLDER"}, False, {"SSL_CERT_FILE"}),
+        ({"SSL_CERT_FILE": "BUNDLE", "SSL_CERT_DIR": "FOLDER"}, True, {"SSL_CERT_FILE", "SSL_CERT_DIR"}),
+        ({}, True, set()),
+        ({"SSL_CERT_DIR": "FOLDER"}, False, {"SSL_CERT_DIR"}),
+        ({"SSL_CERT_FILE": "/mine.pem"}, False, {"SSL_CERT_FILE"}),
+        ({"SSL_CERT_FILE": "/mine.pem", "SSL_CERT_DIR": "FOLDER"}, False, {"SSL_CERT_FILE", "SSL_CERT_DIR"}),
+    ],
+)
+def test_installers_read_the_bundle_unless_the_folder_may_have_more(
+    tmp_path: Path, given: dict[str, str], *, is_newer: bool, named: set[str]
+) -> None:
+    bundle = tmp_path / "ca-certificates.crt"
+    bundle.touch()
+    os.utime(tmp_path, (0, bundle.stat().st_mtime + (3600 if is_newer else 5)))
+    places = {"BUNDLE": str(bundle), "FOLDER": str(tmp_path)}
+    given = {name: places.get(value, value) for name, value in given.items()}
+
+    found = _with_one_bundle(given, tmp_path)
+
+    assert set(found) == named
+    assert found.get("SSL_CERT_FILE", str(bundle)) == given.get("SSL_CERT_FILE", str(bundle))

@@ -188,6 +188,10 @@ def load() -> Settings:
     return settings.model_copy(update=_absolute(settings))
 
 
+_CERTIFICATES = Path("/etc/ssl/certs")
+"""Where Debian, and most others, have every certificate, and a bundle of them all."""
+_BUNDLED_S = 60.0
+"""What makes the bundle goes on to make links beside it, which is no change of what it holds."""
 INSTALLERS_READ = re.compile(
     r"(?i)(PATH|HOME|LANG|TMPDIR|XDG_CONFIG_HOME|SSL_CERT_FILE|SSL_CERT_DIR|NODE_EXTRA_CA_CERTS"
     r"|(HTTPS?|ALL|NO)_PROXY|NPM_CONFIG_.*"
@@ -200,7 +204,29 @@ INSTALLERS_READ = re.compile(
 def for_installers() -> dict[str, str]:
     """Return the environment that installers of packages are started with."""
     ours = {"UV_SYSTEM_CERTS": "1", "UV_HTTP_TIMEOUT": "20", "UV_HTTP_RETRIES": "1"}
-    return ours | {name: value for name, value in os.environ.items() if INSTALLERS_READ.fullmatch(name)}
+    given = {name: value for name, value in os.environ.items() if INSTALLERS_READ.fullmatch(name)}
+    return ours | _with_one_bundle(given, _CERTIFICATES)
+
+
+def _with_one_bundle(given: dict[str, str], certificates: Path) -> dict[str, str]:
+    """Return `given`, naming the bundle of all certificates instead of the folder they lie in one by one.
+
+    uv reads both at each of its starts, and the folder takes it a tenth of a second. It stays where it is
+    not `certificates`, or has changed since the bundle was made of it.
+    """
+    bundle = certificates / "ca-certificates.crt"
+    named = (given.get("SSL_CERT_FILE"), given.get("SSL_CERT_DIR"))
+    if named not in ((None, None), (str(bundle), str(certificates))):
+        return given
+    try:
+        is_of_them_all = certificates.stat().st_mtime - bundle.stat().st_mtime < _BUNDLED_S
+    except OSError:
+        return given
+    if not is_of_them_all:
+        return given
+    return {name: value for name, value in given.items() if name != "SSL_CERT_DIR"} | {
+        "SSL_CERT_FILE": str(bundle)
+    }
 
 
 def _absolute(settings: Settings) -> dict[str, Path]:
