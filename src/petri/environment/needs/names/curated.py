@@ -14,8 +14,14 @@ DISTRIBUTION: Mapping[str, str] = {
     "memcache": "python-memcached",
     "py": "py",
     "pydantic_ai": "pydantic-ai",
+    # Not among the most used, but the only ones of their name, and known for decades.
+    "eyed3": "eyed3",
+    "HTSeq": "htseq",
+    "mayavi": "mayavi",
+    "sonnet": "dm-sonnet",
     # Not among the most used, and something else that is brings a module of their name.
     "iris": "scitools-iris",
+    "keystone": "keystone-engine",
     "itk": "itk",
     "yt": "yt",
     "xdg": "pyxdg",
@@ -27,6 +33,7 @@ DISTRIBUTION: Mapping[str, str] = {
     "pymupdf4llm": "pymupdf4llm",
     "mpl_toolkits": "matplotlib",
     # Beside what a distribution is called after, and left out of the table for that.
+    "_pytest": "pytest",
     "clr": "pythonnet",
     "dal": "django-autocomplete-light",
     "direct.showbase": "panda3d",
@@ -35,6 +42,7 @@ DISTRIBUTION: Mapping[str, str] = {
     "pyspiel": "open-spiel",
     "kernprof": "line-profiler",
     "pyVim": "pyvmomi",
+    "pybullet": "pybullet",
     "simtk": "openmm",
     # No wheel to look into, or none for Linux: built where that is allowed.
     "_mysql": "mysqlclient",
@@ -65,6 +73,9 @@ DISTRIBUTION: Mapping[str, str] = {
     "mysql.connector": "mysql-connector-python",
     "airflow": "apache-airflow",
     "google.type": "googleapis-common-protos",
+    "google.rpc": "googleapis-common-protos",
+    "google.longrunning": "googleapis-common-protos",
+    "opentelemetry.sdk": "opentelemetry-sdk",
     "rpy2": "rpy2",
     "rpy2.robjects": "rpy2",
 }
