@@ -258,6 +258,7 @@ def index() -> Iterator[PackageIndex]:
     index.stop()
 
 
+@pytest.mark.slow  # 256 MiB in one piece: on a busy machine the installer loses its patience first
 @pytest.mark.parametrize("name", ["heavy", "greedy"])
 def test_packages_that_do_not_fit_are_said_and_the_run_starts(
     on_small_disk: Callable[..., Server], index: PackageIndex, name: str
