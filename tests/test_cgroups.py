@@ -130,10 +130,25 @@ def test_all_runs_together_have_so_many_processes(new_server: Callable[..., Serv
         assert sum(pool.map(one, range(2))) < 64
 
 
+@pytest.mark.parametrize("has_idle", [True, False], ids=["as of Linux 5.15", "before"])
+def test_who_waits_for_a_command_stands_aside_until_it_has_one(tmp_path: Path, *, has_idle: bool) -> None:
+    for hierarchy, share, full, less in (
+        (V2(str(tmp_path / "v2")), "cpu.weight", "100", "12"),
+        (V1(dict.fromkeys(("memory", "pids", "cpu"), str(tmp_path / "v1"))), "cpu.shares", "1024", "128"),
+    ):
+        cell = group(Path(hierarchy.bases()[0]) / "cell-1", share, *["cpu.idle"] * has_idle)
+        hierarchy.stand_aside("cell-1")
+        before = said(cell, "cpu.idle" if has_idle else share)
+        hierarchy.come_first("cell-1")
+        after = said(cell, "cpu.idle" if has_idle else share)
+
+        assert (before, after) == (("1", "0") if has_idle else (less, full))
+
+
 @needs_root
 def test_a_run_that_has_been_going_on_makes_way_for_a_new_one(new_server: Callable[..., Server]) -> None:
     """Measured in shares and not in time: the old one was told, the young one was not."""
-    server = new_server()
+    server = new_server(PETRI_PARKED_BYTES="0")  # what stands ready has a share of its own
     bases = [Path(line) for line in _remembered(server) if "/cpu" in line]
     if not bases:
         pytest.skip("this host has cgroup v2, which the test above reads")

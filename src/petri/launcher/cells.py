@@ -67,7 +67,7 @@ class Cells:
             group = name_of(order["id"])
             self._make_group(group, Limits(**order["limits"]))
             if order.get("waits"):
-                self._hierarchy.give_way(group)
+                self._hierarchy.stand_aside(group)
         reading, writing = os.pipe2(os.O_CLOEXEC)
         try:
             pid = self._start(order, (*descriptors, writing), group)
@@ -121,6 +121,9 @@ class Cells:
         """End the cell, however far it has come. Killing one that is over is fine."""
         if cell := self._living.get(cell_id):
             cell.doomed = True
+            if self._hierarchy is not None and cell.group is not None:
+                with contextlib.suppress(OSError):
+                    self._hierarchy.come_first(cell.group)  # to die takes a moment of a processor as well
             self._strike(cell)
 
     def age(self, cell_id: int) -> None:

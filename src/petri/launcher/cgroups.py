@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from petri.launcher.groups import Unusable, mkdir, pids, read, rmdir, value, write
+from petri.launcher.groups import Unusable, mkdir, pids, read, rmdir, set_idle, value, write
 from petri.launcher.processes import sigkill
 
 __all__ = ["Hierarchy", "Limits", "Spent", "Unusable", "find", "known", "name_of", "sweep"]
@@ -81,8 +81,11 @@ class Hierarchy(Protocol):
     def give_way(self, name: str) -> None:
         """Have the group use processors, from now on, only as far as younger ones leave them."""
 
+    def stand_aside(self, name: str) -> None:
+        """Have the group use processors only as far as nobody else wants them."""
+
     def come_first(self, name: str) -> None:
-        """Have the group use processors as a young one does."""
+        """Have a group that stood aside use processors as a young one does."""
 
     def spent(self, name: str) -> Spent:
         """Return what the group used so far."""
@@ -213,8 +216,14 @@ class V1:
     def give_way(self, name: str) -> None:
         write(f"{self._folders['cpu']}/{name}/cpu.shares", 1024 // _YOUNG_TO_OLD)
 
+    def stand_aside(self, name: str) -> None:
+        if not set_idle(f"{self._folders['cpu']}/{name}", is_idle=True):
+            self.give_way(name)
+
     def come_first(self, name: str) -> None:
-        write(f"{self._folders['cpu']}/{name}/cpu.shares", 1024)
+        group = f"{self._folders['cpu']}/{name}"
+        if not set_idle(group, is_idle=False):
+            write(f"{group}/cpu.shares", 1024)
 
     def spent(self, name: str) -> Spent:
         memory = f"{self._folders['memory']}/{name}"
@@ -300,8 +309,13 @@ class V2:
     def give_way(self, name: str) -> None:
         write(f"{self._base}/{name}/cpu.weight", 100 // _YOUNG_TO_OLD)
 
+    def stand_aside(self, name: str) -> None:
+        if not set_idle(f"{self._base}/{name}", is_idle=True):
+            self.give_way(name)
+
     def come_first(self, name: str) -> None:
-        write(f"{self._base}/{name}/cpu.weight", 100)
+        if not set_idle(f"{self._base}/{name}", is_idle=False):
+            write(f"{self._base}/{name}/cpu.weight", 100)
 
     def spent(self, name: str) -> Spent:
         group = f"{self._base}/{name}"

@@ -50,6 +50,19 @@ def write(path: str, value: int | str) -> None:
         os.close(descriptor)
 
 
+def set_idle(group: str, *, is_idle: bool) -> bool:
+    """Have a group run only while nobody else wants to, or as others do; False if there is no such choice.
+
+    That is so before Linux 5.15, and of a group that is gone. A smaller share would not do: from who is idle
+    whoever wakes up takes the processor at once, and from others only when they have had their slice of it.
+    """
+    try:
+        write(f"{group}/cpu.idle", int(is_idle))
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def mkdir(path: str) -> None:
     """Make a group, unless it is there."""
     try:
