@@ -13,9 +13,10 @@ import pytest
 from petri.engine import Ahead, Leash, Mount, Place
 from petri.engine.fake import FakeCell, FakeEngine
 from petri.model import Command, Limits, Outcome
-from petri.operations import parking
+from petri.operations import next_cell, parking
+from petri.operations.desk import Share
 from petri.operations.parking import CELL_BYTES, Parking, Task
-from tests.hosts import until
+from tests.hosts import new_sandbox, open_host, until
 
 LIMITS = Limits(cpus=1, memory_bytes=2**28, processes=64, timeout_s=10)
 PYTHON = Ahead("/usr/bin/python3", "file")
@@ -346,3 +347,26 @@ async def test_who_has_one_less_than_another_takes_none_from_them(lot: Lot) -> N
         await lot.have_one_stand(lot.place(f"sb-{number}"), f"tenant {number % 2}")
 
     assert [cell.place.sandbox_id for cell in lot.engine.standing] == ["sb-ours", "sb-0", "sb-1", "sb-2"]
+
+
+@pytest.mark.parametrize(("patience_s", "stood"), [(60.0, 0), (0.0, 1)], ids=["with patience", "without"])
+async def test_the_next_cell_is_made_once_nothing_runs_or_when_its_time_has_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience_s: float, stood: int
+) -> None:
+    monkeypatch.setattr(next_cell, "_PATIENCE_S", patience_s)
+    async with open_host(tmp_path) as opened:
+        host = replace(opened, parking=Parking(CELL_BYTES, opened.tasks.create_task))
+        sandbox = await new_sandbox(host)
+        place = host.place_of(sandbox, LIMITS)
+
+        async def one_stands() -> bool:
+            return len(host.parking) == 1
+
+        with host.desk.take("sb-of-somebody", Share(OURS)):
+            next_cell.after_run(host, sandbox, host.engine_for(None), place, PYTHON)
+            await asyncio.sleep(0.2)
+            stood_meanwhile = len(host.parking)
+        await until(one_stands)
+        await host.parking.close()
+
+    assert stood_meanwhile == stood
