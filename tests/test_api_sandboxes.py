@@ -198,7 +198,11 @@ def test_lists_come_newest_first_in_pages_and_filtered(http: httpx.Client) -> No
     create(http, metadata={"list": "other"})
     http.delete(f"/v1/sandboxes/{made[0]}")
 
-    assert pages(http, limit=3, **{"metadata.list": "a&b=ü"}) == [made[:3:-1], made[3:0:-1], [made[0]]]
+    everything = {"state": "all", "metadata.list": "a&b=ü"}
+    assert pages(http, limit=3, **everything) == [made[:3:-1], made[3:0:-1], [made[0]]]
+    assert pages(http, limit=3, **{"metadata.list": "a&b=ü"}) == [made[:3:-1], made[3:0:-1]], (
+        "those that live"
+    )
     assert pages(http, **{"metadata.list": "a&b=ü", "metadata.odd": "1"}) == [[made[5], made[3], made[1]]]
     assert pages(http, state="deleted", **{"metadata.list": "a&b=ü"}) == [[made[0]]]
     assert all(made[0] not in page for page in pages(http, state="ready", limit=200))

@@ -263,7 +263,7 @@ def test_an_ephemeral_sandbox_does_not_outlive_a_crash(new_server: Callable[...,
 
     with server.client() as http:
         eventually(lambda: http.get("/v1/metrics").json()["sandboxes"]["deleted"] == 1)
-        left = http.get("/v1/sandboxes").json()["sandboxes"]
+        left = http.get("/v1/sandboxes", params={"state": "all"}).json()["sandboxes"]
         assert [(each["state"], each["ended_because"]) for each in left] == [("deleted", "ephemeral")]
     assert list((server.home / "petri" / "workspaces").glob("sb-*")) == []
 

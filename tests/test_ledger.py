@@ -697,10 +697,10 @@ async def test_sandboxes_are_listed_by_tenant_state_and_metadata(ledger: Ledger)
         return (await ledger.sandboxes("acme", SandboxQuery(**query))).items
 
     assert len(await listed()) == 3
-    assert await listed(state=State.DELETING) == [gone]
+    assert await listed(states={State.DELETING}) == [gone]
     assert await listed(metadata={"colour": "red"}) == [both, gone]
     assert await listed(metadata={"colour": "red", 'si"ze': "2"}) == [both]
-    assert await listed(metadata={"colour": "red"}, state=State.CREATING) == [both]
+    assert await listed(metadata={"colour": "red"}, states={State.CREATING}) == [both]
     assert await listed(metadata={"colour": "re"}) == []
 
 

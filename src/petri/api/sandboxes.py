@@ -1,5 +1,6 @@
 """/v1/sandboxes: create, look at, change, end."""
 
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Annotated, Literal
 
@@ -10,7 +11,7 @@ from petri.api.context import CallerOf, Cursor, HostOf, Limit, MetadataOf
 from petri.api.problems import DOCUMENTED
 from petri.api.shapes import event_answer, peers_of, run_answer, sandbox_answer, wish_of
 from petri.ledger import SandboxQuery
-from petri.model import Limits, State
+from petri.model import LIVE, Limits, State
 from petri.operations import history
 from petri.operations.amend import amend
 from petri.operations.create import create
@@ -29,7 +30,7 @@ router = APIRouter(prefix="/v1/sandboxes", route_class=JsonRoute, responses=DOCU
 
 _NO_WISHES = CreateSandbox()
 _NO_CHANGES = PatchSandbox()
-StateName = Literal["creating", "ready", "deleting", "deleted"]
+StateName = Literal["creating", "ready", "deleting", "deleted", "all"]
 
 
 @router.post("", status_code=201, responses={200: {"model": SandboxAnswer, "description": "It was there."}})
@@ -52,11 +53,20 @@ async def list_sandboxes(  # noqa: PLR0913 - each is a parameter of the contract
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> SandboxList:
-    """List sandboxes, newest first; `metadata.KEY=VALUE` keeps those that say so."""
-    query = SandboxQuery(limit, cursor, State(state) if state else None, metadata, name)
+    """List sandboxes, newest first: those that live, unless `state` says otherwise.
+
+    `metadata.KEY=VALUE` keeps those that say so.
+    """
+    query = SandboxQuery(limit, cursor, _states(state), metadata, name)
     page = await history.sandboxes(host, caller, query)
     answers = [sandbox_answer(each, host.shares.remembered(each.id)) for each in page.items]
     return SandboxList(sandboxes=answers, next_cursor=page.next_cursor)
+
+
+def _states(named: StateName | None) -> Collection[State] | None:
+    if named is None:
+        return LIVE
+    return None if named == "all" else {State(named)}
 
 
 @router.get("/{sandbox_id}")

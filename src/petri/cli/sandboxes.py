@@ -80,8 +80,9 @@ def ls(metadata: tuple[tuple[str, str], ...], limit: int | None, *, ended_too: b
     Example: petri ls --metadata project=crawler
     """
     with connect() as petri:
-        state = None if ended_too else "ready"
-        found = list(petri.sandboxes(state=state, metadata=dict(metadata), limit=limit))
+        found = list(
+            petri.sandboxes(state="all" if ended_too else None, metadata=dict(metadata), limit=limit)
+        )
     if as_json:
         print_json(found)
     else:

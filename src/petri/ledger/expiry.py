@@ -9,8 +9,8 @@ from sqlalchemy import Connection, Double, bindparam, case, select, update
 
 from petri.ledger import rows
 from petri.ledger.prepared import Prepared
-from petri.ledger.tables import IS_LIVE, LIVE, sandboxes
-from petri.model import Sandbox
+from petri.ledger.tables import IS_LIVE, sandboxes
+from petri.model import LIVE, Sandbox
 
 _AT = bindparam("at", type_=Double)
 _LAST_ACTIVE = case((sandboxes.c.last_active_at < _AT, _AT), else_=sandboxes.c.last_active_at)

@@ -1,7 +1,7 @@
 """What the ledger knows of sandboxes. Each function is one job inside somebody else's transaction."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,8 +24,8 @@ from petri.ledger import events, expiry, pages, rows
 from petri.ledger.events import Happening
 from petri.ledger.pages import Page
 from petri.ledger.prepared import Prepared, PreparedRow
-from petri.ledger.tables import IS_LIVE, LIVE, labels, runs, sandboxes
-from petri.model import ENDED_BECAUSE, UNFINISHED, Addition, Event, Sandbox, State, after
+from petri.ledger.tables import IS_LIVE, labels, runs, sandboxes
+from petri.model import ENDED_BECAUSE, LIVE, UNFINISHED, Addition, Event, Sandbox, State, after
 
 AMENDABLE = frozenset({"name", "ttl_s", "idle_s", "limits", "metadata", "peers"})
 
@@ -38,7 +38,8 @@ class SandboxQuery:
 
     limit: int = 50
     cursor: str | None = None
-    state: State | None = None
+    states: Collection[State] | None = None
+    """None: in whatever state."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """Every pair must be there, equal."""
     name: str | None = None
@@ -83,8 +84,8 @@ def page(connection: Connection, tenant: str, query: SandboxQuery) -> Page[Sandb
     """Return a tenant's sandboxes, newest first."""
     theirs = sandboxes.c.tenant == rows.text(tenant)
     wanted = select(sandboxes).where(theirs).order_by(sandboxes.c.number.desc())
-    if query.state is not None:
-        wanted = wanted.where(sandboxes.c.state == query.state.value)
+    if query.states is not None:
+        wanted = wanted.where(sandboxes.c.state.in_(sorted(state.value for state in query.states)))
     if query.name is not None:
         wanted = wanted.where(sandboxes.c.name == rows.text(query.name))
     for key, value in rows.storable(query.metadata).items():

@@ -20,10 +20,7 @@ from sqlalchemy import (
     text,
 )
 
-from petri.model import State
-
-LIVE = (State.CREATING, State.READY)
-"""States in which a sandbox can be used, holds its name and may expire."""
+from petri.model import LIVE
 
 metadata = MetaData(
     naming_convention={  # a constraint without a name cannot be changed by a later migration

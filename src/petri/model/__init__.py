@@ -8,6 +8,7 @@ from petri.model.keys import ENVIRONMENT, LOCAL, RESERVED, Key, Scope, digest, i
 from petri.model.lifecycle import (
     ENDED_BECAUSE,
     LIFECYCLE,
+    LIVE,
     RUN_LIFECYCLE,
     RUN_UNFINISHED,
     UNFINISHED,
@@ -30,6 +31,7 @@ __all__ = [
     "ENVIRONMENT",
     "ID_PATTERN",
     "LIFECYCLE",
+    "LIVE",
     "LOCAL",
     "RESERVED",
     "RUN_LIFECYCLE",

@@ -44,6 +44,8 @@ LIFECYCLE: Mapping[State, Mapping[Event, State]] = {
     State.DELETING: {Event.REMOVED: State.DELETED},
     State.DELETED: {},
 }
+LIVE = (State.CREATING, State.READY)
+"""States in which a sandbox can be used, holds its name and may expire."""
 UNFINISHED = frozenset(state for state in State if state.endswith("ing"))
 
 ENDED_BECAUSE: Mapping[Event, str] = {

@@ -143,7 +143,7 @@ class AsyncClient(AsyncFolders, AsyncRaces):
         metadata: Mapping[str, str] | None = None,
         limit: int | None = None,
     ) -> AsyncGenerator[SandboxAnswer, None]:
-        """Yield sandboxes, newest first, fetching page after page; `limit` of them at most."""
+        """Yield sandboxes, newest first, `limit` at most: those that live, or those in `state`, or `all`."""
         wanted = {f"metadata.{key}": value for key, value in (metadata or {}).items()}
         wanted |= {key: value for key, value in (("state", state), ("name", name)) if value is not None}
         async for page in self._connection.pages(

@@ -141,7 +141,7 @@ class Client(Folders, Races):
         metadata: Mapping[str, str] | None = None,
         limit: int | None = None,
     ) -> Generator[SandboxAnswer, None, None]:
-        """Yield sandboxes, newest first, fetching page after page; `limit` of them at most."""
+        """Yield sandboxes, newest first, `limit` at most: those that live, or those in `state`, or `all`."""
         wanted = {f"metadata.{key}": value for key, value in (metadata or {}).items()}
         wanted |= {key: value for key, value in (("state", state), ("name", name)) if value is not None}
         for page in self._connection.pages(Ask("GET", "/v1/sandboxes", params=wanted), SandboxList, limit):
