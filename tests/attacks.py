@@ -275,9 +275,11 @@ NETWORK = {
     """,
     "protocols that the kernel would load for us": """
         for family in (socket.AF_INET, socket.AF_INET6):
-            for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET):
+            for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_SEQPACKET, 6):
                 for protocol in (33, 115, 132, 136, 256, 262):
                     can(lambda: (socket.socket(family, kind, protocol), got((family, kind, protocol))))
+            for kind in (socket.SOCK_SEQPACKET, 6):
+                can(lambda: (socket.socket(family, kind, 0), got((family, kind))))
         for kind, protocol in ((socket.SOCK_STREAM, 6), (socket.SOCK_DGRAM, 17)):
             socket.socket(socket.AF_INET, kind, protocol).close()
     """,

@@ -130,6 +130,8 @@ def test_a_snapshot_outlives_its_sandbox(http: httpx.Client, sandbox: str) -> No
         ("fork", {"n": 17}, "n"),
         ("fork", {"n": "2"}, "n"),
         ("fork", {"name": "x" * 61}, "name"),
+        ("fork", {"name": "sb-" + "a" * 20}, "spelt like an id"),
+        ("snapshots", {"name": "run-" + "a" * 20}, "spelt like an id"),
         ("fork", {"metadata": {"": "x"}}, None),
     ],
 )

@@ -106,7 +106,13 @@ def test_sockets_of_the_internet_speak_what_everybody_speaks() -> None:
         for protocol in (*range(300), 1 << 16, 132 | 1 << 32, 0xFFFF_FFFF):
             expected = ALLOW if protocol in usual else ERRNO | errno.EPROTONOSUPPORT
             assert judge(socket, (family, 1, protocol)) == expected, (family, protocol)
+        for kind in range(16):
+            for flags in (0, 0o2000000, 0o4000, 1 << 32):
+                expected = ERRNO | (errno.EPERM if kind in (3, 10) else errno.ESOCKTNOSUPPORT)
+                expected = expected if kind in (3, 5, 6, 10) else ALLOW
+                assert judge(socket, (family, kind | flags, 0)) == expected, "by its kind, DCCP or SCTP"
     assert judge(socket, (1, 1, 1)) == ALLOW  # a number that means something else in other families
+    assert judge(socket, (1, 5, 0)) == ALLOW
 
 
 def test_pairs_of_sockets_are_of_one_family() -> None:

@@ -96,7 +96,7 @@ _FAMILIES = 64
 _PROTOCOLS = (0, 1, 6, 17, 58)
 """Of sockets of the internet: the one that suits, ICMP, TCP, UDP, ICMPv6. SCTP, DCCP, L2TP, SMC and their
 like are as large as TCP, seldom looked at, and loaded for whoever asks."""
-_SOCK_RAW, _SOCK_PACKET, _SOCK_KIND = 3, 10, 0xF
+_SOCK_RAW, _SOCK_SEQPACKET, _SOCK_DCCP, _SOCK_PACKET, _SOCK_KIND = 3, 5, 6, 10, 0xF
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _SET_ASIDE = (0x4030_5828, 0x4030_582A, 0x4030_5839)
 """FS_IOC_RESVSP, FS_IOC_RESVSP64 and FS_IOC_ZERO_RANGE: fallocate by other names."""
@@ -114,8 +114,8 @@ _YOUNG = {
 """Calls that Debian 12's libseccomp does not know by name."""
 
 _INSTRUCTION = struct.Struct("=HBBI")
-_LOAD, _JUMP_IF_EQUAL, _JUMP_IF_GREATER, _RETURN = 0x20, 0x15, 0x25, 0x06
-_AT_NUMBER, _AT_ARCHITECTURE, _AT_FIRST, _AT_THIRD = 0, 4, 16, 32
+_LOAD, _AND, _JUMP_IF_EQUAL, _JUMP_IF_GREATER, _RETURN = 0x20, 0x54, 0x15, 0x25, 0x06
+_AT_NUMBER, _AT_ARCHITECTURE, _AT_FIRST, _AT_SECOND, _AT_THIRD = 0, 4, 16, 24, 32
 """Of an argument, its lower half: the kernel takes no more of a number that is an int."""
 _KILL_PROCESS, _ERRNO = 0x8000_0000, 0x0005_0000
 _ARCHITECTURES = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
@@ -166,15 +166,21 @@ def _preamble() -> bytes:
 def _refuse_protocols() -> list[tuple[int, int, int, int]]:
     """Return the instructions that know `_PROTOCOLS`, given the number; with libseccomp, a hundred rules.
 
-    The answer is that of a kernel without the protocol, so that programs go on with another.
+    The answer is that of a kernel without the protocol, so that programs go on with another. A kind of
+    socket can stand for its protocol: of SEQPACKET and DCCP, the one that suits is SCTP and DCCP.
     """
     most = len(_PROTOCOLS)
     known = [(_JUMP_IF_EQUAL, most - at, 0, protocol) for at, protocol in enumerate(_PROTOCOLS)]
     return [
-        (_JUMP_IF_EQUAL, 0, most + 5, number_of("socket")),
+        (_JUMP_IF_EQUAL, 0, most + 10, number_of("socket")),
         (_LOAD, 0, 0, _AT_FIRST),
         (_JUMP_IF_EQUAL, 1, 0, _AF_INET),
-        (_JUMP_IF_EQUAL, 0, most + 2, _AF_INET6),
+        (_JUMP_IF_EQUAL, 0, most + 7, _AF_INET6),
+        (_LOAD, 0, 0, _AT_SECOND),
+        (_AND, 0, 0, _SOCK_KIND),
+        (_JUMP_IF_EQUAL, 1, 0, _SOCK_SEQPACKET),
+        (_JUMP_IF_EQUAL, 0, 1, _SOCK_DCCP),
+        (_RETURN, 0, 0, _ERRNO | errno.ESOCKTNOSUPPORT),
         (_LOAD, 0, 0, _AT_THIRD),
         *known,
         (_RETURN, 0, 0, _ERRNO | errno.EPROTONOSUPPORT),

@@ -122,14 +122,17 @@ async def blame(host: Host, caller: Caller, sandbox_id: str, path: str) -> Blame
 
 async def _traced(host: Host, kept: Kept, blame: Blame, exact: bytes) -> Blame:
     """Return who wrote what is at a path now, wherever that was."""
-    steps = await _steps(host, blame.sandbox)
+    steps = record = await _steps(host, blame.sandbox)
     while True:
         step, passed_over = await in_thread(_found, kept, exact, steps)
         blame = replace(blame, step=step, passed_over=blame.passed_over + passed_over)
+        if step is None and not _is_all(record):
+            return blame  # it may have been written before that: it need not come from where the files did
         if len(blame.through) == _PASSAGES or (earlier := await _earlier(host, blame)) is None:
             return blame
         passage, moment = earlier
-        behind = _behind(await _steps(host, moment.sandbox), moment)
+        record = await _steps(host, moment.sandbox)
+        behind = _behind(record, moment)
         if behind is None:
             return blame
         steps = behind
@@ -139,41 +142,44 @@ async def _traced(host: Host, kept: Kept, blame: Blame, exact: bytes) -> Blame:
 async def _earlier(host: Host, blame: Blame) -> tuple[Passage, _Moment] | None:
     """Return where what a step brought had been before, and how it came from there; None if it was new."""
     step, sandbox = blame.step, blame.sandbox
-    with suppress(NotFound):  # a snapshot that was deleted says no more whose files it had
+    with suppress(
+        NotFound
+    ):  # a tree has no record, and a snapshot that was deleted says no more whose it was
         if step is None and sandbox.forked_from is not None:
             parent = await host.ledger.sandbox(sandbox.forked_from, sandbox.tenant)
             passage = Passage("fork", sandbox.created_at, sandbox.id)
             return passage, _Moment(parent, sandbox.first_tree, sandbox.created_at)
         if step is None and sandbox.from_snapshot is not None:
             passage = Passage("from_snapshot", sandbox.created_at, sandbox.id)
-            return passage, await _of_snapshot(host, sandbox, sandbox.from_snapshot)
+            return passage, await _of_snapshot(host, sandbox, sandbox.from_snapshot, sandbox.first_tree)
         if step is not None and step.row.kind in _GOING:
             passage = Passage(step.row.kind, step.row.at, sandbox.id)
             return passage, await _restored(host, sandbox, step.row)
         if step is not None and step.row.kind == "files.merge":
             passage = Passage(step.row.kind, step.row.at, sandbox.id)
-            moment = await _merged(host, sandbox, step.row)
-            return None if moment is None else (passage, moment)
+            return passage, await _merged(host, sandbox, step.row)
     return None
 
 
-async def _of_snapshot(host: Host, sandbox: Sandbox, named: str) -> _Moment:
+async def _of_snapshot(host: Host, sandbox: Sandbox, named: str, tree: str | None) -> _Moment:
     snapshot = await host.ledger.snapshot(named, sandbox.tenant)
+    if snapshot.tree != tree:
+        raise NotFound("another snapshot has that name by now")
     whose = await host.ledger.sandbox(snapshot.sandbox_id, sandbox.tenant)
     return _Moment(whose, snapshot.tree, snapshot.created_at)
 
 
 async def _restored(host: Host, sandbox: Sandbox, row: HistoryRow) -> _Moment:
     if "snapshot" in row.detail:
-        return await _of_snapshot(host, sandbox, row.detail["snapshot"])
+        return await _of_snapshot(host, sandbox, row.detail["snapshot"], row.detail["tree"])
     return _Moment(sandbox, row.detail["tree"], row.at)
 
 
-async def _merged(host: Host, sandbox: Sandbox, row: HistoryRow) -> _Moment | None:
+async def _merged(host: Host, sandbox: Sandbox, row: HistoryRow) -> _Moment:
     named: str = row.detail["from"]
     if is_sandbox(named):
         return _Moment(await host.ledger.sandbox(named, sandbox.tenant), row.detail["theirs"], row.at)
-    return await _of_snapshot(host, sandbox, named) if named.startswith("snap-") else None
+    return await _of_snapshot(host, sandbox, named, row.detail["theirs"])
 
 
 def _behind(steps: list[Step], moment: _Moment) -> list[Step] | None:
@@ -194,6 +200,11 @@ async def _steps(host: Host, sandbox: Sandbox) -> list[Step]:
     rows = await host.ledger.file_history(sandbox.id, _STEPS)
     runs = {run.id: run for run in await host.ledger.runs_by_id([row.run_id for row in rows if row.run_id])}
     return list(_joined(rows, runs, sandbox.first_tree))
+
+
+def _is_all(record: list[Step]) -> bool:
+    """Say whether a record goes back to its beginning, of a sandbox whose files came from another."""
+    return bool(record) and not record[-1].row.detail.keys().isdisjoint(("forked_from", "from_snapshot"))
 
 
 def _joined(rows: list[HistoryRow], runs: dict[str, Run], first: str | None) -> Iterator[Step]:

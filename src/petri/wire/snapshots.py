@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from pydantic.config import JsonDict
 
 from petri.wire.sandboxes import SandboxAnswer
-from petri.wire.values import ADDRESS, FORK_NAME, Answer, Label, Metadata, Name, Request, Seconds
+from petri.wire.values import ADDRESS, Answer, ForkName, Label, Metadata, Name, Request, Seconds
 
 MOST_FORKS = 16
 TreeAddress = Annotated[str, StringConstraints(pattern=ADDRESS)]
@@ -57,7 +57,7 @@ class ForkRequest(Request):
 
     n: Annotated[int, Field(ge=1, le=MOST_FORKS)] = 1
     """How many."""
-    name: Annotated[str, StringConstraints(pattern=FORK_NAME)] | None = None
+    name: ForkName | None = None
     """The name of the fork; several are called `name-1`, `name-2` and so on."""
     metadata: Metadata | None = None
     """Instead of the metadata of the sandbox that is forked."""

@@ -122,6 +122,7 @@ Argument = Annotated[str, AfterValidator(_argument)]
 Stdin = Annotated[str, AfterValidator(_stdin)]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=256), AfterValidator(_printable)]
 Name = Annotated[str, StringConstraints(pattern=NAME), AfterValidator(_no_id)]
+ForkName = Annotated[str, StringConstraints(pattern=FORK_NAME), AfterValidator(_no_id)]
 Environment = Annotated[dict[str, str], Field(max_length=512), AfterValidator(_environment)]
 Metadata = Annotated[
     dict[Label, Annotated[str, StringConstraints(max_length=4096)]],

@@ -366,7 +366,7 @@ class Environments:
             await self._complete(environment)
             await in_own_thread(self.shelf.mark_whole, environment)
             await self.sweep()
-        except Exception as error:  # noqa: BLE001 - without the mark, it is built anew in the next life
+        except Exception as error:  # noqa: BLE001 - without the mark, the next life tries again
             _log.warning("environment %s is not complete: %s", environment.address, error)
         finally:
             self.shelf.give_back(environment)
