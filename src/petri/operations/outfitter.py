@@ -113,7 +113,7 @@ class Outfitter:
 
 def _weight(ask: Ask, found: Wanted) -> int:
     parts = (found, *found.also)
-    each = sum(len(part.requirements) + len(part.refused) for part in parts)
+    each = sum(len(part.requirements) + len(part.refused) + len(part.members) for part in parts)
     pins = sum(len(part.lock.pins) for part in parts if part.lock is not None)
     return sum(map(len, _said(ask))) + _EACH_BYTES * (1 + each + pins)
 

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from petri.engine import Link, Mount, Place
-from petri.environment import Wanted
+from petri.environment import Member, Wanted
 from petri.environment.building import (
+    BESIDE_MEMBERS,
     CONTINUING,
     NODE_MODULES,
     PIP_PYTHON,
@@ -20,6 +21,7 @@ from petri.environment.building import (
     Environment,
     Outfit,
     Window,
+    node_modules,
 )
 from petri.model import Addition, Command, Sandbox
 from petri.operations import Host, LiveRun
@@ -49,6 +51,12 @@ class Wearing:
     """What it sees where there is no environment of its own yet."""
     former: list[Outfit] = field(default_factory=list)
     """What it had before it asked for more: programs it started may still use that."""
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The project's own packages, which its JavaScript imports by name."""
+        parts = () if self.found is None else (self.found, *self.found.also)
+        return tuple(member for part in parts for member in part.members)
 
     @property
     def held_bytes(self) -> int:
@@ -90,7 +98,7 @@ async def open_window(
     if host.outfitter is None or found is None or not (found.asks or decided.missing == "continue"):
         return
     try:
-        window = host.outfitter.windows.open(host.owner_of(sandbox))
+        window = host.outfitter.windows.open(host.owner_of(sandbox), wearing.members)
     except OSError as error:
         _log.warning("run %s cannot ask for packages: %s", live.run.id, error)
         return
@@ -111,6 +119,8 @@ def worn(host: Host, place: Place, decided: Decided, wearing: Wearing) -> tuple[
         links = (Link(wearing.window.seen_at, WINDOW_AT), Link(f"{WINDOW_AT}/node_modules", NODE_MODULES))
         place = replace(place, mounts=(*place.mounts, *mounts), links=(*place.links, *links))
         command = _asking(command, decided)
+    elif wearing.members:
+        place = _with_members(place, wearing, shown)
     elif shown:
         place = replace(place, mounts=(*place.mounts, *(_mount(each) for each in shown)))
     for environment in shown:
@@ -121,6 +131,19 @@ def worn(host: Host, place: Place, decided: Decided, wearing: Wearing) -> tuple[
 def _mount(environment: Environment) -> Mount:
     inner, at = _SEEN_AT[environment.record.lock.ecosystem]
     return Mount(environment.folder / inner, at)
+
+
+def _with_members(place: Place, wearing: Wearing, shown: tuple[Environment, ...]) -> Place:
+    """Return `place` such that node finds the project's own packages beside what is installed."""
+    mounts = [_mount(each) for each in shown]
+    beside = [replace(each, at=BESIDE_MEMBERS) if each.at == NODE_MODULES else each for each in mounts]
+    installed = next((each.folder for each in mounts if each.at == NODE_MODULES), None)
+    wanted = wearing.outfit.wanted
+    parts = () if wanted is None else (wanted, *wanted.also)
+    first = {each.name for part in parts for each in part.requirements}
+    found = node_modules(wearing.members, installed, BESIDE_MEMBERS, first)
+    links = (Link(leads, f"{NODE_MODULES}/{name}") for name, leads in found.items())
+    return replace(place, mounts=(*place.mounts, *beside), links=(*place.links, *links))
 
 
 def _asking(command: Command, decided: Decided) -> Command:

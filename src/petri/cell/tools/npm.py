@@ -22,7 +22,7 @@ def main(argv: list[str]) -> int:
         return _other(name, words)
     wants = _wanted(words[words.index(verb) + 1 :] if verb in words else words)
     is_named = bool(wants)
-    wants = wants or _declared()
+    wants = [want for want in wants or _declared() if not _is_own(_name(want))]
     if not wants:
         print("up to date")
         return 0
@@ -70,6 +70,16 @@ def _declared() -> list[str]:
     ]
 
 
+def _name(want: str) -> str:
+    return want[:1] + want[1:].partition("@")[0]
+
+
+def _is_own(name: str) -> bool:
+    """Say whether a package is the project's own: it is linked already, and no registry is asked for it."""
+    linked = f"/node_modules/{name}"
+    return os.path.islink(linked) and os.path.realpath(linked).startswith("/workspace/")
+
+
 def _save(wants: list[str], installed: list[str]) -> None:
     """Have the project declare what it now has, as npm does where there is a package.json."""
     said = _package_json()
@@ -78,7 +88,7 @@ def _save(wants: list[str], installed: list[str]) -> None:
     versions = dict(each.rsplit("@", 1) for each in installed)
     declared = said.setdefault("dependencies", {})
     for want in wants:
-        name = want[:1] + want[1:].partition("@")[0]
+        name = _name(want)
         if isinstance(declared, dict) and name in versions:
             declared[name] = want[len(name) + 1 :] or f"^{versions[name]}"
     try:

@@ -8,6 +8,7 @@
     source_packages    what has no wheel, built in a cell (`yard`), checked (`wheels`) and kept (`built`)
     flights        many wait, one works
     windows        what a run sees of environments where that may change while it runs
+    members        a project's own packages among installed ones
     completing     checking and compiling what is in use already
 
 An environment is immutable and shared by everybody whose packages come to the same lock. Installers run on
@@ -20,12 +21,14 @@ from petri.environment.building.completing import Completion
 from petri.environment.building.environments import Environments, Outfit
 from petri.environment.building.failures import NotInstalled
 from petri.environment.building.javascript import JavaScriptPackages
+from petri.environment.building.members import node_modules
 from petri.environment.building.progress import Progress, Tell
 from petri.environment.building.python import PythonPackages
 from petri.environment.building.shelf import Environment, Record, Shelf
 from petri.environment.building.source_packages import Fetching, SourcePackages
 from petri.environment.building.uv import Uv
 from petri.environment.building.windows import (
+    BESIDE_MEMBERS,
     COMMANDS,
     CONTINUING,
     NODE_MODULES,
@@ -38,6 +41,7 @@ from petri.environment.building.windows import (
 from petri.environment.building.yard import Yard
 
 __all__ = [
+    "BESIDE_MEMBERS",
     "COMMANDS",
     "CONTINUING",
     "NODE_MODULES",
@@ -63,4 +67,5 @@ __all__ = [
     "Window",
     "Windows",
     "Yard",
+    "node_modules",
 ]

@@ -10,16 +10,21 @@ import os
 import secrets
 import shutil
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
+from petri.environment.building.members import node_modules
 from petri.environment.building.shelf import Environment
+from petri.environment.needs.nouns import Member
 
 SHELF_AT = "/run/petri/environments"
 """Where cells see the shelf, if they do."""
 WINDOW_AT = "/environment"
 """Where they see their window."""
 NODE_MODULES = "/node_modules"
+BESIDE_MEMBERS = f"{WINDOW_AT}/node_modules"
+"""Where cells see what is installed if `NODE_MODULES` is made of links."""
 CONTINUING = f"{WINDOW_AT}/lib/petri/cell/tools/continuing"
 """What Python finds there goes on where a module is missing."""
 _SHOWN = {"python": "prefix", "javascript": "node_modules"}
@@ -44,14 +49,17 @@ sys.exit(main(sys.argv))
 class Window:
     """One run's. Closed by whoever opened it."""
 
-    def __init__(self, folder: Path, owner: int | None) -> None:
+    def __init__(self, folder: Path, owner: int | None, members: Sequence[Member] = ()) -> None:
         self.folder = folder
+        self._members = members
         folder.mkdir()
         folder.chmod(0o755)
         self.door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             for name in ("bin", "lib"):
                 (folder / name).symlink_to(f"../../.tools/{name}")
+            if members:
+                self._link("javascript", self._with_members(None))
             self._listen(owner)
         except BaseException:
             self.close()
@@ -78,9 +86,30 @@ class Window:
     def show(self, environment: Environment) -> None:
         """Have the run see `environment` in place of the one of its ecosystem that it saw before."""
         ecosystem = environment.record.lock.ecosystem
+        leads = f"../../{environment.address}/{_SHOWN[ecosystem]}"
+        if ecosystem == "javascript" and self._members:
+            leads = self._with_members(environment)
+        self._link(ecosystem, leads)
+
+    def _link(self, ecosystem: str, leads: str) -> None:
         new = self.folder / f".{secrets.token_hex(8)}"
-        new.symlink_to(f"../../{environment.address}/{_SHOWN[ecosystem]}")
+        new.symlink_to(leads)
         new.rename(self.folder / _LINKS[ecosystem])
+
+    def _with_members(self, environment: Environment | None) -> str:
+        """Return a new folder in here, of links to the project's own packages and to installed ones."""
+        folder = self.folder / secrets.token_hex(8)
+        folder.mkdir()
+        shown = _SHOWN["javascript"]
+        installed = None if environment is None else environment.folder / shown
+        seen_at = "" if environment is None else f"{SHELF_AT}/{environment.address}/{shown}"
+        for name, leads in node_modules(self._members, installed, seen_at).items():
+            link = folder / name
+            link.parent.mkdir(exist_ok=True)
+            link.symlink_to(leads)
+        for each in (folder, *(each for each in folder.iterdir() if not each.is_symlink())):
+            each.chmod(0o755)
+        return folder.name
 
     def close(self) -> None:
         """Have it gone. Closing twice is fine."""
@@ -107,9 +136,9 @@ class Windows:
         self._folder.chmod(_NOT_LISTED)
         _build_tools(shelf / ".tools")
 
-    def open(self, owner: int | None) -> Window:
-        """Return a new window, whose door opens to the cells of `owner`."""
-        return Window(self._folder / secrets.token_hex(16), owner)
+    def open(self, owner: int | None, members: Sequence[Member] = ()) -> Window:
+        """Return a new window, whose door opens to the cells of `owner`, onto a project of `members`."""
+        return Window(self._folder / secrets.token_hex(16), owner, members)
 
 
 def _build_tools(folder: Path) -> None:

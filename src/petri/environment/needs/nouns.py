@@ -132,6 +132,16 @@ class Lock:
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """One of a JavaScript project's own packages, which its files import by name."""
+
+    name: str
+    """One that npm allows: letters, digits and `._~-`, behind a scope or not, no dot in front."""
+    folder: str
+    """A path of the workspace."""
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """What a run wants, who decided that, and what was refused."""
 
@@ -149,5 +159,7 @@ class Wanted:
     """The versions of Python the project asks for, as in `>=3.11`."""
     asks: bool = False
     """It may ask for more while it runs, as by `pip install`."""
+    members: tuple[Member, ...] = ()
+    """The project's own packages, which are linked and not installed."""
     also: tuple["Wanted", ...] = ()
     """The same for another language, where one command runs both."""

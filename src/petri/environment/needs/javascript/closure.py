@@ -6,6 +6,7 @@ from blake3 import blake3
 
 from petri.environment.needs.asking import names_an_installer
 from petri.environment.needs.bounds import MOST_FILES, MOST_FRESH_BYTES
+from petri.environment.needs.entry import Program
 from petri.environment.needs.javascript.imports import Import, imports
 from petri.environment.needs.javascript.local import ENDINGS, LocalFiles
 from petri.environment.needs.memory import Memory
@@ -36,14 +37,14 @@ class Foreign:
     is_needed: bool
 
 
-def closure(project: Project, files: list[str], code: str | None, folder: str) -> list[Foreign]:
-    """Return what the program that begins with `files` or `code` imports from elsewhere."""
-    walk = _Walk(project, LocalFiles(project, folder))
-    if code is not None:
-        source = code.encode(errors="replace")[:MOST_SOURCE_BYTES]
+def closure(project: Project, local: LocalFiles, program: Program) -> list[Foreign]:
+    """Return what a program imports from elsewhere."""
+    walk, folder = _Walk(project, local), program.folder
+    if program.code is not None:
+        source = program.code.encode(errors="replace")[:MOST_SOURCE_BYTES]
         # Code that is in no file is in the folder it is started from.
         walk.follow(f"{folder}/-" if folder else "-", _look(source), is_needed=True)
-    walk.needed += files
+    walk.needed += program.files
     walk.through(walk.needed, is_needed=True)
     walk.through(walk.optional, is_needed=False)
     return walk.foreign

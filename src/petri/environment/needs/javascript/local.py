@@ -1,7 +1,6 @@
 """Which specifiers lead to a project's own files: paths, aliases of tsconfig.json, workspaces."""
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from petri.environment.needs.manifests.parsing import json_object, string, strings, table
@@ -10,16 +9,18 @@ from petri.environment.needs.project import Project, join, parent, upwards, with
 ENDINGS = (".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".tsx", ".jsx")
 _TYPED = {".js": (".ts", ".tsx"), ".mjs": (".mts",), ".cjs": (".cts",), ".jsx": (".tsx",)}
 """TypeScript names the file that will be there once it is compiled."""
-_MOST_MEMBERS = 500
 _ENTRIES = ("source", "module", "main", "types")
 
 
 class LocalFiles:
     """Finds a specifier's file in a project. `folder` is where the program is started from."""
 
-    def __init__(self, project: Project, folder: str) -> None:
+    def __init__(self, project: Project, folder: str, members: Mapping[str, str]) -> None:
+        self.used: dict[str, None] = {}
+        """Folders of the project's own packages that something was found in, in that order."""
         self._project = project
         self._folder = folder
+        self._linked = members
 
     def resolve(self, importer: str, specifier: str) -> tuple[str, ...] | None:
         """Return the file that a specifier leads to, if it is there; None for what is somebody else's."""
@@ -65,8 +66,10 @@ class LocalFiles:
     def _member(self, specifier: str) -> tuple[str, ...] | None:
         for name, folder in self._members.items():
             if specifier == name:
+                self.used[folder] = None
                 return self._entry(folder)
             if specifier.startswith(f"{name}/"):
+                self.used[folder] = None
                 inner = join(folder, specifier[len(name) + 1 :])
                 return self._file(inner) or self._file(join(folder, f"src/{specifier[len(name) + 1 :]}"))
         return None
@@ -87,27 +90,7 @@ class LocalFiles:
             said = json_object(self._project.text(join(folder, "package.json")))
             if name := string(said.get("name")):
                 found.setdefault(name, folder)
-            listed = said.get("workspaces")
-            patterns = strings(listed) or strings(table({"": listed}, "").get("packages"))
-            pnpm = self._project.text(join(folder, "pnpm-workspace.yaml")) or ""
-            patterns += re.findall(r"^\s+-\s*[\"']?([^\"'#\s]+)", pnpm, re.MULTILINE)
-            for member in self._matching(folder, patterns):
-                inner = json_object(self._project.text(join(member, "package.json")))
-                if name := string(inner.get("name")):
-                    found.setdefault(name, member)
-        return found
-
-    def _matching(self, folder: str, patterns: list[str]) -> list[str]:
-        """Return the folders that a workspace's patterns mean: plain ones, and `packages/*`."""
-        found: list[str] = []
-        for pattern in patterns[:_MOST_MEMBERS]:
-            start, star, _ = pattern.partition("*")
-            base = within(folder, start.rstrip("/") or ".")
-            if base is None:
-                continue
-            inner = sorted(self._project.names(base)) if star else []
-            found += [join(base, name) for name in inner] if star else [base]
-        return found[:_MOST_MEMBERS]
+        return {**self._linked, **found}
 
 
 def _aliases(folder: str, options: dict[str, object]) -> Iterator[tuple[str, str, list[str]]]:

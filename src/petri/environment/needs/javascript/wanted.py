@@ -1,25 +1,35 @@
 """What a JavaScript or TypeScript program wants: by its package.json, or by what it imports."""
 
+from dataclasses import replace
+
 from petri.environment.needs.collecting import Collected, listed
 from petri.environment.needs.entry import Program, home
 from petri.environment.needs.javascript.closure import Foreign, closure
+from petri.environment.needs.javascript.local import LocalFiles
+from petri.environment.needs.javascript.members import members
 from petri.environment.needs.manifests import npm as manifests
 from petri.environment.needs.manifests.npm import Declared
 from petri.environment.needs.names.npm import objection_to_import, package_of
-from petri.environment.needs.nouns import Ask, Because, Policy, Refusal, Requirement, Source, Wanted
+from petri.environment.needs.nouns import Ask, Because, Member, Policy, Refusal, Requirement, Source, Wanted
 from petri.environment.needs.project import Project
 
 
 def javascript_wanted(project: Project, programs: list[Program], ask: Ask) -> Wanted:
     """Return what these programs want together."""
-    declared = manifests.find(project, home(programs[0]), ask.policy)
-    found = Collected()
+    own = members(project, [home(program) for program in programs])
+    foreign: list[Foreign] = []
+    used: dict[str, None] = {}
     if ask.policy.mode == "auto":
-        names = declared.names if declared else frozenset()
         for program in programs:
-            for each in closure(project, list(program.files), program.code, program.folder):
-                _look_up(each, names, found, ask.policy)
-    return _by_manifest(declared, found) if declared else _by_imports(found, ask)
+            local = LocalFiles(project, program.folder, own)
+            foreign += closure(project, local, program)
+            used |= local.used
+    declared = manifests.find(project, home(programs[0]), ask.policy, own, used)
+    found = Collected()
+    for each in foreign:
+        _look_up(each, declared.names if declared else frozenset(), found, ask.policy)
+    wanted = _by_manifest(declared, found) if declared else _by_imports(found, ask)
+    return replace(wanted, members=tuple(Member(*each) for each in sorted(own.items())))
 
 
 def _look_up(each: Foreign, declared: frozenset[str], found: Collected, policy: Policy) -> None:
@@ -36,9 +46,11 @@ def _look_up(each: Foreign, declared: frozenset[str], found: Collected, policy: 
 
 def _by_manifest(declared: Declared, found: Collected) -> Wanted:
     added = found.requirements()
-    why = f"{declared.path} declares it" + (
+    why = f"{listed(list(declared.paths))} declare{'' if len(declared.paths) > 1 else 's'} it" + (
         f" and {declared.lock.path} pins the versions" if declared.lock else ""
     )
+    if declared.overruled:
+        why += f"; the first of them decides over {listed(list(declared.overruled))}"
     if added:
         why += f"; imports add {listed([each.name for each in added])}"
     return Wanted(
