@@ -121,7 +121,7 @@ def test_installers_read_the_bundle_unless_the_folder_may_have_more(
     tmp_path: Path, given: dict[str, str], *, is_newer: bool, named: set[str]
 ) -> None:
     bundle = tmp_path / "ca-certificates.crt"
-    bundle.touch()
+    bundle.write_text("certificates")
     os.utime(tmp_path, (0, bundle.stat().st_mtime + (3600 if is_newer else 5)))
     places = {"BUNDLE": str(bundle), "FOLDER": str(tmp_path)}
     given = {name: places.get(value, value) for name, value in given.items()}
@@ -130,3 +130,9 @@ def test_installers_read_the_bundle_unless_the_folder_may_have_more(
 
     assert set(found) == named
     assert found.get("SSL_CERT_FILE", str(bundle)) == given.get("SSL_CERT_FILE", str(bundle))
+
+
+def test_a_bundle_that_a_crash_left_empty_is_none(tmp_path: Path) -> None:
+    (tmp_path / "ca-certificates.crt").touch()
+
+    assert _with_one_bundle({}, tmp_path) == {}

@@ -212,14 +212,15 @@ def _with_one_bundle(given: dict[str, str], certificates: Path) -> dict[str, str
     """Return `given`, naming the bundle of all certificates instead of the folder they lie in one by one.
 
     uv reads both at each of its starts, and the folder takes it a tenth of a second. It stays where it is
-    not `certificates`, or has changed since the bundle was made of it.
+    not `certificates`, or has changed since the bundle was made of it, and where a crash left that one empty.
     """
     bundle = certificates / "ca-certificates.crt"
     named = (given.get("SSL_CERT_FILE"), given.get("SSL_CERT_DIR"))
     if named not in ((None, None), (str(bundle), str(certificates))):
         return given
     try:
-        is_of_them_all = certificates.stat().st_mtime - bundle.stat().st_mtime < _BUNDLED_S
+        made = bundle.stat()
+        is_of_them_all = made.st_size > 0 and certificates.stat().st_mtime - made.st_mtime < _BUNDLED_S
     except OSError:
         return given
     if not is_of_them_all:
