@@ -211,6 +211,35 @@ async def test_there_is_no_network_but_a_private_loopback(bench: Bench) -> None:
     assert bench.screen["stdout"] == b"['lo']\n101\n"
 
 
+async def test_what_lingers_of_a_run_s_connections_is_in_nobody_s_way(bench: Bench) -> None:
+    serving = """
+        import socket
+        listening = socket.socket()
+        listening.bind(("127.0.0.1", 8000))  # with no SO_REUSEADDR: one that lingers would be in its way
+        listening.listen()
+        calling = socket.create_connection(listening.getsockname())
+        accepted, _ = listening.accept()
+        accepted.close()
+        calling.close()
+        """
+    for _ in range(3):
+        assert (await bench.run(python(serving))).exit_code == 0, bench.screen
+
+    await bench.run(("/bin/sh", "-c", "tail -n +3 /proc/net/dev"))
+
+    assert set(bytes(bench.screen["stdout"]).split()[1:]) == {b"0"}  # nor does a counter tell of it
+
+
+async def test_a_cell_has_a_network_of_the_launcher_s_or_bubblewrap_makes_one(bench: Bench) -> None:
+    engine = bench.engine
+    assert isinstance(engine, BubblewrapEngine)
+    is_lent = engine._order(bench.place, None)["network"] is not None
+    is_made = b"--unshare-net" in engine._arguments(bench.place, None).split(b"\0")
+
+    assert is_lent == (os.geteuid() == 0)
+    assert is_made == (not is_lent)
+
+
 async def test_a_cell_that_cannot_be_made_is_an_error_and_not_an_exit_code(bench: Bench) -> None:
     bench.place = Place("gone", bench.place.folder.parent / "gone", OWNER, LIMITS)
 
@@ -536,6 +565,8 @@ async def test_the_arguments_of_bwrap_are_those_that_were_reviewed(bench: Bench)
         .replace("\0", "\n")
     )
     assert lines + "\n" == GOLDEN.read_text()
+    born_in_one = confine(replace(walls, own_network=False), {"PATH": "/bin", "A": "1"})
+    assert born_in_one == [word for word in words if word != "--unshare-net"]
 
 
 def processes_in(bench: Bench) -> list[str]:

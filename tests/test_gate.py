@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from petri.engine import rootfs
+from petri.launcher.networks import Networks
 
 SH = "/bin/sh"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
@@ -33,7 +34,7 @@ def started(gate: str, *words: str, inherit: tuple[tuple[int, int], ...] = ()) -
 
 
 def test_the_command_gets_its_words_and_the_environment_it_was_started_with(gate: str) -> None:
-    assert started(gate, "-", "3", "-", "-", "-", SH, "-c", 'echo "$PATH|$1"', "sh", "a b") == (
+    assert started(gate, "-", "-", "3", "-", "-", "-", SH, "-c", 'echo "$PATH|$1"', "sh", "a b") == (
         0,
         "/usr/bin:/bin|a b\n",
     )
@@ -44,7 +45,7 @@ def test_descriptors_that_are_not_the_commands_are_closed(gate: str) -> None:
     asking = "for n in 9 10 11; do [ -e /proc/$$/fd/$n ] && echo $n; done; exit 0"
 
     kept = started(
-        gate, "-", "10", "-", "-", "-", SH, "-c", asking, inherit=((null, 9), (null, 10), (null, 11))
+        gate, "-", "-", "10", "-", "-", "-", SH, "-c", asking, inherit=((null, 9), (null, 10), (null, 11))
     )
     os.close(null)
 
@@ -54,8 +55,10 @@ def test_descriptors_that_are_not_the_commands_are_closed(gate: str) -> None:
 def test_limits_are_set_and_never_above_what_the_host_allows(gate: str) -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 
-    _, small = started(gate, "-", "3", "7=77,4=0", "-", "-", SH, "-c", "ulimit -Hn; ulimit -Sn; ulimit -Hc")
-    _, large = started(gate, "-", "3", "7=18446744073709551615", "-", "-", SH, "-c", "ulimit -Hn")
+    _, small = started(
+        gate, "-", "-", "3", "7=77,4=0", "-", "-", SH, "-c", "ulimit -Hn; ulimit -Sn; ulimit -Hc"
+    )
+    _, large = started(gate, "-", "-", "3", "7=18446744073709551615", "-", "-", SH, "-c", "ulimit -Hn")
 
     assert small.split() == ["77", "77", "0"]
     assert large.split() == [str(most) if most != resource.RLIM_INFINITY else "unlimited"]
@@ -64,7 +67,7 @@ def test_limits_are_set_and_never_above_what_the_host_allows(gate: str) -> None:
 @needs_root
 def test_the_sandboxes_user_has_its_own_group_and_no_other(gate: str) -> None:
     code, said = started(
-        gate, "-", "3", "-", "-", "123456", SH, "-c", "grep -E '^(Uid|Gid|Groups):' /proc/$$/status"
+        gate, "-", "-", "3", "-", "-", "123456", SH, "-c", "grep -E '^(Uid|Gid|Groups):' /proc/$$/status"
     )
 
     assert code == 0
@@ -72,7 +75,10 @@ def test_the_sandboxes_user_has_its_own_group_and_no_other(gate: str) -> None:
 
 
 def test_the_oom_killer_takes_a_cell_first(gate: str) -> None:
-    assert started(gate, "-", "3", "-", "-", "-", SH, "-c", "cat /proc/self/oom_score_adj") == (0, "500\n")
+    assert started(gate, "-", "-", "3", "-", "-", "-", SH, "-c", "cat /proc/self/oom_score_adj") == (
+        0,
+        "500\n",
+    )
 
 
 @needs_root
@@ -85,7 +91,7 @@ def test_a_cell_is_not_protected_where_the_server_is_and_cannot_become_so(gate: 
         pytest.skip("this root may not protect itself (CAP_SYS_RESOURCE)")
     try:
         asking = "echo 499 > /proc/$$/oom_score_adj; cat /proc/$$/oom_score_adj"
-        _, said = started(gate, "-", "3", "-", "-", "123456", SH, "-c", f"({asking}) 2> /dev/null")
+        _, said = started(gate, "-", "-", "3", "-", "-", "123456", SH, "-c", f"({asking}) 2> /dev/null")
     finally:
         ours.write_text(before)
 
@@ -95,7 +101,9 @@ def test_a_cell_is_not_protected_where_the_server_is_and_cannot_become_so(gate: 
 def test_every_door_is_written_to(gate: str, tmp_path: Path) -> None:
     doors = [os.open(tmp_path / name, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC) for name in "ab"]
 
-    code, _ = started(gate, "w3-4", "3", "-", "-", "-", SH, "-c", ":", inherit=((doors[0], 3), (doors[1], 4)))
+    code, _ = started(
+        gate, "w3-4", "-", "3", "-", "-", "-", SH, "-c", ":", inherit=((doors[0], 3), (doors[1], 4))
+    )
     for door in doors:
         os.close(door)
 
@@ -103,14 +111,31 @@ def test_every_door_is_written_to(gate: str, tmp_path: Path) -> None:
     assert [(tmp_path / name).read_text() for name in "ab"] == ["0", "0"]
 
 
+@needs_root
+def test_the_command_is_in_the_network_that_was_given_and_no_longer_holds_it(gate: str) -> None:
+    network = Networks().take("of this test")
+    asking = "readlink /proc/$$/ns/net; tail -n +3 /proc/$$/net/dev | cut -d: -f1; ls /proc/$$/fd"
+
+    code, said = started(
+        gate, "-", "5", "5", "-", "-", "123456", SH, "-c", asking, inherit=((network.namespace, 5),)
+    )
+    there = f"net:[{os.fstat(network.namespace).st_ino}]"
+    network.close()
+
+    assert (code, said.split()[:2]) == (0, [there, "lo"])
+    assert there != str(Path("/proc/self/ns/net").readlink())
+    assert "5" not in said.split()[2:]
+
+
 @pytest.mark.parametrize(
     ("words", "step"),
     [
-        (("w8-8", "3", "-", "-", "-"), "enter the cell's cgroup: error 9"),
-        (("b8-9", "3", "-", "-", "-"), "be born in the cell's cgroup: error 9"),
-        (("-", "3", "99=1", "-", "-"), "read a resource limit: error 22"),
-        (("-", "3", "-", "-", "4294967295"), "become this user: error 22"),
-        (("-", "3", "-", "-", "0"), "become this user: error 22"),
+        (("w8-8", "-", "3", "-", "-", "-"), "enter the cell's cgroup: error 9"),
+        (("b8-9", "-", "3", "-", "-", "-"), "be born in the cell's cgroup: error 9"),
+        (("-", "8", "3", "-", "-", "-"), "enter the cell's network: error 9"),
+        (("-", "-", "3", "99=1", "-", "-"), "read a resource limit: error 22"),
+        (("-", "-", "3", "-", "-", "4294967295"), "become this user: error 22"),
+        (("-", "-", "3", "-", "-", "0"), "become this user: error 22"),
     ],
 )
 def test_a_step_that_fails_ends_it_before_the_command(gate: str, words: tuple[str, ...], step: str) -> None:
@@ -122,7 +147,7 @@ def test_a_step_that_fails_ends_it_before_the_command(gate: str, words: tuple[st
 
 
 def test_a_command_that_is_not_there_is_said_to_be_so(gate: str) -> None:
-    assert started(gate, "-", "3", "-", "-", "-", "/no/such") == (
+    assert started(gate, "-", "-", "3", "-", "-", "-", "/no/such") == (
         126,
         "petri-gate: could not start the cell's program: error 2\n",
     )
@@ -149,7 +174,7 @@ def test_on_cgroup_v2_the_command_is_born_in_its_group_as_a_child_of_ours(gate: 
     try:
         code, said = started(
             gate,
-            *("b8-9", "3", "-", "-", "-", SH, "-c", "cat /proc/$$/cgroup; exit 5"),
+            *("b8-9", "-", "3", "-", "-", "-", SH, "-c", "cat /proc/$$/cgroup; exit 5"),
             inherit=((group, 8), (telling, 9)),
         )
         pid = int.from_bytes(os.read(hearing, 4), sys.byteorder)

@@ -1,15 +1,17 @@
 /* gate: what the launcher starts, and what becomes bubblewrap.
  *
  * Between a process of the launcher's and a cell lie a few steps that only the new process itself can take:
- * enter its cgroup, become expendable, take its limits, get terminals of its own, become the sandbox's user.
+ * enter its cgroup and its network, become expendable, take its limits, get terminals of its own, become the
+ * sandbox's user.
  * Forking the launcher to take them in Python copies its page tables and then its pages, a millisecond for
  * every cell; this program is started without a fork (posix_spawn) and takes the same steps in a tenth of that.
  *
- * usage: gate GROUP FROM LIMITS PTYS USER COMMAND [ARGUMENT ...]
+ * usage: gate GROUP NETWORK FROM LIMITS PTYS USER COMMAND [ARGUMENT ...]
  *
  *   GROUP    -          no cgroup
  *            w8-11      write `0` to descriptors 8 to 11: the `tasks` files of cgroup v1
  *            b8-9       be born in the cgroup v2 of descriptor 8; tell the new process's id through 9
+ *   NETWORK  12         enter the network of descriptor 12; or -, where bubblewrap makes one
  *   FROM     the first descriptor that is not the command's; all from here on are closed
  *   LIMITS   7=4096,4=0 resource limits by the kernel's numbers, or -
  *   PTYS     a folder that is to hold terminals for this cell alone, 64 at most; or -
@@ -25,6 +27,7 @@
 #define EINVAL 22
 #define NOBODY_AT_ALL 0xffffffffL
 #define CLONE_NEWNS 0x20000L
+#define CLONE_NEWNET 0x40000000L
 #define CLONE_PARENT 0x8000UL
 #define CLONE_INTO_CGROUP 0x200000000UL
 #define MS_NOSUID 2
@@ -93,6 +96,12 @@ static void enter(const char *group)
             must(system_call(SYS_WRITE, (long)first, (long)"0", 1, 0), "enter the cell's cgroup");
 }
 
+static void enter_network(const char *network)
+{
+    if (*network != '-')
+        must(system_call(SYS_SETNS, (long)number(network), CLONE_NEWNET, 0, 0), "enter the cell's network");
+}
+
 /* An operator may keep the server from the kernel's OOM killer. A cell would inherit that: nothing in it could
  * be killed for its memory. Written by root, this is also the least that the cell may set itself. Refused is
  * only who already is more expendable than this, and may not become less so. */
@@ -153,13 +162,14 @@ void begin(long *stack)
     char **argv = (char **)(stack + 1);
     char **envp = argv + argc + 1;
 
-    if (argc < 7)
+    if (argc < 8)
         leave(2);
     enter(argv[1]);
     become_expendable();
-    must(system_call(SYS_CLOSE_RANGE, (long)number(argv[2]), ~0U, 0, 0), "close what is not the cell's");
-    limit(argv[3]);
-    get_terminals(argv[4]);
-    become_user(argv[5]);
-    must(system_call(SYS_EXECVE, (long)argv[6], (long)(argv + 6), (long)envp, 0), "start the cell's program");
+    enter_network(argv[2]);
+    must(system_call(SYS_CLOSE_RANGE, (long)number(argv[3]), ~0U, 0, 0), "close what is not the cell's");
+    limit(argv[4]);
+    get_terminals(argv[5]);
+    become_user(argv[6]);
+    must(system_call(SYS_EXECVE, (long)argv[7], (long)(argv + 7), (long)envp, 0), "start the cell's program");
 }

@@ -25,6 +25,7 @@
 #define SYS_DUP3 292
 #define SYS_PIPE2 293
 #define SYS_PRLIMIT64 302
+#define SYS_SETNS 308
 #define FORK_ARGUMENT 0
 /* The registers of a C call hold (number, a, b, c, d, e); the kernel wants rax, rdi, rsi, rdx, r10, r8. */
 __asm__(".globl system_call\n"
@@ -65,6 +66,7 @@ __asm__(".globl system_call\n"
 #define SYS_EXECVE 221
 #define SYS_WAIT4 260
 #define SYS_PRLIMIT64 261
+#define SYS_SETNS 268
 #define FORK_ARGUMENT 17 /* SIGCHLD */
 __asm__(".globl system_call\n"
         ".globl system_call_of_five\n"

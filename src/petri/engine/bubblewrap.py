@@ -142,6 +142,7 @@ class BubblewrapEngine:
             ],
             "targets": TARGETS,
             "uid": place.owner,
+            "network": f"{place.sandbox_id} {place.owner}" if self._launcher.hello.networks else None,
             "ptys": self._terminals(),
             "limits": {
                 "cpus": limits.cpus,
@@ -165,6 +166,7 @@ class BubblewrapEngine:
             mounts=tuple((self._seen(mount.folder), mount.at) for mount in place.mounts),
             links=tuple((link.target, link.at) for link in place.links),
             devices=self._launcher.hello.devices,
+            own_network=not self._launcher.hello.networks,
         )
         return os.fsencode("\0".join(confine(found, early.ENV if ahead else {})) + "\0")
 

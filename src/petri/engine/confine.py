@@ -20,7 +20,6 @@ HARDENING = (
     ("--unshare-user", "capabilities inside mean nothing outside"),
     ("--unshare-pid", "no host process can be seen, and all inside die with the first one"),
     ("--unshare-ipc", "no shared memory or semaphores of the host"),
-    ("--unshare-net", "no interface but a private loopback"),
     ("--unshare-uts", "the host's name is nobody's business"),
     ("--unshare-cgroup-try", "cgroup paths of the host stay unseen"),
     ("--disable-userns", "most kernel holes of recent years need a nested user namespace"),
@@ -29,6 +28,9 @@ HARDENING = (
     ("--as-pid-1", "our own init, which reports exactly how the command ended"),
     ("--clearenv", "host secrets tend to live in the host's environment"),
 )
+
+UNSHARE_NET = "--unshare-net"
+"""No interface but a private loopback; not for a cell that has a network of the launcher's."""
 
 MASKED = (
     ("/proc/cmdline", "how the host was started, secrets of its maker included"),
@@ -67,6 +69,8 @@ class Walls:
     """A `/dev` made for cells, as the launcher sees it; None for one by bubblewrap."""
     mounts: tuple[tuple[str, str], ...] = ()
     """Folders as the launcher sees them, and where the cell sees each, to read only."""
+    own_network: bool = True
+    """Whether bubblewrap makes its network; False for one that is born in it, see `launcher.networks`."""
     links: tuple[tuple[str, str], ...] = ()
     """Where each leads, and where the cell finds it."""
 
@@ -78,6 +82,7 @@ def confine(walls: Walls, env: Mapping[str, str]) -> list[str]:
     """
     return [
         *(flag for flag, _ in HARDENING),
+        *((UNSHARE_NET,) if walls.own_network else ()),
         *("--uid", "1000", "--gid", "1000", "--cap-drop", "ALL", "--hostname", "sandbox"),
         *("--seccomp", str(SECCOMP_FD), "--json-status-fd", str(STATUS_FD)),
         *_root(walls),

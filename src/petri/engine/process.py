@@ -61,6 +61,8 @@ class Hello:
     """Where the configured folders lie in its own mount namespace, if it has one."""
     devices: str | None
     """Where a `/dev` for cells lies there, if it could make one."""
+    networks: bool = False
+    """Whether it makes the networks of cells; if not, bubblewrap does."""
 
 
 class Launcher:
@@ -219,7 +221,7 @@ class Launcher:
     def _ready(self, channel: socket.socket, said: dict[str, Any]) -> None:
         channel.setblocking(False)
         self._hierarchy = cgroups.known(said["groups"])
-        self.hello = Hello(said["cgroups"], said["missing"], said["view"], said["devices"])
+        self.hello = Hello(said["cgroups"], said["missing"], said["view"], said["devices"], said["networks"])
         self._channel = channel
         asyncio.get_running_loop().add_reader(channel, self._hear)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from petri.launcher import processes
 from petri.launcher.cgroups import Hierarchy, Limits, Spent, Unusable, name_of
+from petri.launcher.networks import Network, Networks
 
 _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 """All a bubblewrap gets: its own environment can be read from inside the cell."""
@@ -30,10 +31,13 @@ class Cell:
     """One cell that is not over yet."""
 
     id: int
-    pid: int
     status_fd: int
     """Where bubblewrap says which process is the first one inside."""
     group: str | None
+    sandbox: str | None
+    """Whose next cell gets its network."""
+    network: Network | None = None
+    pid: int = -1
     said: bytes = b""
     """What bubblewrap said so far: it writes its line in pieces."""
     inner_pid: int | None = None
@@ -49,10 +53,11 @@ class Cell:
 class Cells:
     """Every cell there is."""
 
-    def __init__(self, gate: str, hierarchy: Hierarchy | None) -> None:
+    def __init__(self, gate: str, hierarchy: Hierarchy | None, networks: Networks | None) -> None:
         self._gate = gate
         """The program that becomes bubblewrap; see `cell/gate.c`."""
         self._hierarchy = hierarchy
+        self._networks = networks
         self._living: dict[int, Cell] = {}
         self._left: set[str] = set()
         """Groups that are empty and could not be removed."""
@@ -62,34 +67,48 @@ class Cells:
 
     def spawn(self, order: dict[str, Any], descriptors: tuple[int, ...]) -> None:
         """Start what `order` says, in a group of its own; raises `OSError` when it cannot be started."""
-        group = None
-        if self._hierarchy is not None:
-            group = name_of(order["id"])
-            self._make_group(group, Limits(**order["limits"]))
-            if order.get("waits"):
-                self._hierarchy.stand_aside(group)
+        group = self._group(order)
         reading, writing = os.pipe2(os.O_CLOEXEC)
+        cell = Cell(order["id"], reading, group, sandbox=order.get("network"))
         try:
-            pid = self._start(order, (*descriptors, writing), group)
+            cell.network = self._network(cell.sandbox)
+            cell.pid = self._start(order, (*descriptors, writing), cell)
         except OSError:
-            os.close(reading)
+            self._let_go(cell)
             self._discard(group)
             raise
         finally:
             os.close(writing)
         os.set_blocking(reading, False)
-        self._living[order["id"]] = Cell(order["id"], pid, reading, group)
+        self._living[cell.id] = cell
 
-    def _start(self, order: dict[str, Any], descriptors: tuple[int, ...], group: str | None) -> int:
-        if self._hierarchy is None or group is None:
-            return self._spawn(order, descriptors, [])
-        doors = self._hierarchy.doors(group)
+    def _group(self, order: dict[str, Any]) -> str | None:
+        if self._hierarchy is None:
+            return None
+        group = name_of(order["id"])
+        self._make_group(group, Limits(**order["limits"]))
+        if order.get("waits"):
+            self._hierarchy.stand_aside(group)
+        return group
+
+    def _network(self, sandbox: str | None) -> Network | None:
+        """Return the network of a new cell; None where bubblewrap was told to make one."""
+        if sandbox is None:
+            return None
+        if self._networks is None:
+            raise OSError(errno.ENOSYS, "this launcher makes no networks")
+        return self._networks.take(sandbox)
+
+    def _start(self, order: dict[str, Any], descriptors: tuple[int, ...], cell: Cell) -> int:
+        if self._hierarchy is None or cell.group is None:
+            return self._spawn(order, descriptors, [], "", cell.network)
+        doors = self._hierarchy.doors(cell.group)
         hearing = -1
         try:
             if self._hierarchy.way_in == _BORN:
                 hearing, telling = os.pipe2(os.O_CLOEXEC)
                 doors.append(telling)
-            pid = self._spawn(order, descriptors, doors, self._hierarchy.way_in)
+            pid = self._spawn(order, descriptors, doors, self._hierarchy.way_in, cell.network)
         except OSError:
             if hearing >= 0:
                 os.close(hearing)
@@ -100,18 +119,30 @@ class Cells:
         return pid if hearing < 0 else _told(hearing)
 
     def _spawn(
-        self, order: dict[str, Any], descriptors: tuple[int, ...], doors: list[int], way_in: str = ""
+        self,
+        order: dict[str, Any],
+        descriptors: tuple[int, ...],
+        doors: list[int],
+        way_in: str,
+        network: Network | None,
     ) -> int:
         """Start the gate. What it inherits is what is named here: everything else closes as it starts."""
         targets = order["targets"]
         first = max(targets) + 1
-        sources = zip((*descriptors, *doors), (*targets, *range(first, first + len(doors))), strict=True)
-        user = "-" if order["uid"] is None else str(order["uid"])
-        limits = ",".join(f"{kind}={most}" for kind, most in order["rlimits"]) or "-"
-        group = f"{way_in}{first}-{first + len(doors) - 1}" if doors else "-"
+        lent = [] if network is None else [network.namespace]
+        behind = range(first, first + len(doors) + len(lent))
+        sources = zip((*descriptors, *doors, *lent), (*targets, *behind), strict=True)
+        words = (
+            f"{way_in}{first}-{first + len(doors) - 1}" if doors else "-",
+            str(behind[-1]) if lent else "-",
+            str(first),
+            ",".join(f"{kind}={most}" for kind, most in order["rlimits"]) or "-",
+            order.get("ptys") or "-",
+            "-" if order["uid"] is None else str(order["uid"]),
+        )
         return os.posix_spawn(
             self._gate,
-            ["petri-gate", group, str(first), limits, order.get("ptys") or "-", user, *order["argv"]],
+            ["petri-gate", *words, *order["argv"]],
             _ENVIRONMENT,
             file_actions=[(os.POSIX_SPAWN_DUP2, source, target) for source, target in sources],
             setsid=True,
@@ -166,6 +197,10 @@ class Cells:
             self._discard(group)
         return not self._left
 
+    def drop_idle_networks(self) -> float | None:
+        """Let go of networks that nobody has used for long; return after how many seconds to look again."""
+        return None if self._networks is None else self._networks.drop_idle()
+
     def _strike(self, cell: Cell) -> None:
         if self._hierarchy is not None and cell.group is not None:
             self._hierarchy.kill(cell.group)
@@ -218,9 +253,14 @@ class Cells:
 
     def _close(self, cell: Cell) -> dict[str, Any]:
         del self._living[cell.id]
-        os.close(cell.status_fd)
+        self._let_go(cell)
         spent = cell.spent or self._spent(cell)
         return {"says": "ended", "id": cell.id, "status": cell.wait_status, **asdict(spent)}
+
+    def _let_go(self, cell: Cell) -> None:
+        os.close(cell.status_fd)
+        if cell.network is not None and cell.sandbox is not None and self._networks is not None:
+            self._networks.give_back(cell.sandbox, cell.network)
 
     def _spent(self, cell: Cell) -> Spent:
         assert cell.used is not None

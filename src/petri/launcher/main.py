@@ -14,6 +14,7 @@ from typing import Any
 
 from petri.launcher import cgroups, keeper, protocol, view
 from petri.launcher.cells import Cells
+from petri.launcher.networks import Networks
 
 _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
 _LOOK_AGAIN_MS = 2
@@ -138,6 +139,7 @@ def _prepare(settings: dict[str, Any]) -> tuple[Cells, cgroups.Hierarchy | None,
         hierarchy, missing, groups = None, str(error), None
     place = view.arrange(settings["folders"]) if settings["private_view"] else None
     devices = view.make_devices(place) if place else None
+    networks = _networks() if place else None
     gate = f"{place}/rootfs/gate" if place else f"{settings['folders']['rootfs']}/gate"
     hello = {
         "says": "ready",
@@ -146,8 +148,19 @@ def _prepare(settings: dict[str, Any]) -> tuple[Cells, cgroups.Hierarchy | None,
         "missing": missing,
         "view": place,
         "devices": devices,
+        "networks": networks is not None,
     }
-    return Cells(gate, hierarchy), hierarchy, hello
+    return Cells(gate, hierarchy, networks), hierarchy, hello
+
+
+def _networks() -> Networks | None:
+    """Return who makes the networks of cells; None if this root may make none."""
+    networks = Networks()
+    try:
+        networks.take("trial").close()
+    except OSError:
+        return None
+    return networks
 
 
 def _serve(channel: socket.socket, wake: int, cells: Cells) -> None:
@@ -155,7 +168,7 @@ def _serve(channel: socket.socket, wake: int, cells: Cells) -> None:
     poll.register(channel, select.POLLIN)
     poll.register(wake, select.POLLIN)
     while True:
-        calm_ms = None if cells.clear() else _CLEAR_MS
+        calm_ms = _calm_ms(cells)
         for descriptor, _ in poll.poll(_LOOK_AGAIN_MS if cells.waiting() else calm_ms):
             if descriptor == wake:
                 os.read(wake, 4096)
@@ -164,6 +177,14 @@ def _serve(channel: socket.socket, wake: int, cells: Cells) -> None:
         cells.reap()
         for ending in cells.finished():
             protocol.send(channel, ending)
+
+
+def _calm_ms(cells: Cells) -> float | None:
+    """Do what has no hurry; return when there is more of it, if there is."""
+    idle_s = cells.drop_idle_networks()
+    if not cells.clear():
+        return _CLEAR_MS
+    return None if idle_s is None else idle_s * 1000 + 1
 
 
 def _obey(channel: socket.socket, cells: Cells) -> bool:

@@ -2,11 +2,12 @@
 
 A message larger than one packet travels in a memfd, so that a long command line is no special case.
 
-    server → launcher   {"do": "spawn", "id", "argv", "targets", "uid", "limits", "rlimits", "waits"}, files
+    server → launcher   {"do": "spawn", "id", "argv", "targets", "uid", "limits", "rlimits", "waits",
+                         "network"}, files
                         {"do": "kill", "id"}
                         {"do": "age", "id"}
                         {"do": "ask"}
-    launcher → server   {"says": "ready", "cgroups", "groups", "missing", "view", "devices"}
+    launcher → server   {"says": "ready", "cgroups", "groups", "missing", "view", "devices", "networks"}
                         {"says": "unable", "why"}
                         {"says": "ended", "id", "status", "cpu_ms", "peak_memory_bytes", "oom_killed"}
                         {"says": "failed", "id", "why"}

@@ -1,0 +1,164 @@
+"""Networks that the launcher lends to cells: private, as good as new, never two cells' at once."""
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from petri.launcher import networks as module
+from petri.launcher.networks import Network, Networks
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make networks")
+
+
+@pytest.fixture
+def networks() -> Iterator[Networks]:
+    lending = Networks()
+    yield lending
+    for network in list(lending._free):
+        lending._drop(network)
+
+
+def inside(network: Network, act: Callable[[], object]) -> None:
+    """Do something in a network, by a process that is gone afterwards."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            assert Networks()._libc.setns(network.namespace, module._CLONE_NEWNET) == 0
+            act()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def is_open(network: Network) -> bool:
+    try:
+        os.fstat(network.namespace)
+        os.fstat(network.counters)
+    except OSError:
+        return False
+    return True
+
+
+def connect(family: socket.AddressFamily, host: str) -> None:
+    with socket.socket(family) as listening:
+        listening.bind((host, 0))
+        listening.listen()
+        socket.create_connection(listening.getsockname()[:2]).close()
+
+
+def send_datagram() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sending:
+        sending.sendto(b"x", ("127.0.0.1", 9))
+
+
+def test_one_that_is_as_it_was_made_serves_its_sandbox_again(networks: Networks) -> None:
+    first = networks.take("a")
+    networks.give_back("a", first)
+
+    assert networks.take("a") is first
+
+
+def test_another_sandbox_never_gets_it(networks: Networks) -> None:
+    first = networks.take("a")
+    networks.give_back("a", first)
+
+    other = networks.take("b")
+    networks.give_back("b", other)
+
+    assert os.fstat(other.namespace).st_ino != os.fstat(first.namespace).st_ino
+
+
+def test_two_cells_of_a_sandbox_are_never_in_one(networks: Networks) -> None:
+    first, second = networks.take("a"), networks.take("a")
+    networks.give_back("a", first)
+    networks.give_back("a", second)
+
+    assert os.fstat(first.namespace).st_ino != os.fstat(second.namespace).st_ino
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda: connect(socket.AF_INET, "127.0.0.1"),
+        lambda: connect(socket.AF_INET, "127.8.8.8"),
+        lambda: connect(socket.AF_INET6, "::1"),
+        send_datagram,
+    ],
+    ids=["tcp", "tcp-elsewhere-on-loopback", "tcp6", "udp"],
+)
+def test_one_in_which_anything_was_sent_serves_nobody_again(
+    networks: Networks, act: Callable[[], object]
+) -> None:
+    used = networks.take("a")
+    inside(used, act)
+    networks.give_back("a", used)
+
+    assert not is_open(used)
+    assert networks.take("a").is_untouched()
+
+
+def test_one_in_which_somebody_only_listened_is_as_it_was_made(networks: Networks) -> None:
+    def listen() -> None:
+        socket.create_server(("127.0.0.1", 8000))
+        socket.socket(socket.AF_UNIX).bind("\0petri")
+
+    network = networks.take("a")
+    inside(network, listen)
+    networks.give_back("a", network)
+
+    assert networks.take("a") is network
+    inside(network, listen)  # nothing of the first is in the way
+
+
+def test_there_is_a_loopback_and_nothing_else_and_nobody_outside_is_reached(networks: Networks) -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    address = listening.getsockname()
+
+    def look() -> None:
+        assert [name for _, name in socket.if_nameindex()] == ["lo"]
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address)
+        with pytest.raises(OSError, match="unreachable"):
+            socket.create_connection(("192.0.2.1", 80))
+
+    network = networks.take("a")
+    inside(network, look)
+    network.close()
+    listening.close()
+
+
+def test_whoever_makes_one_stays_where_they_were(networks: Networks) -> None:
+    before = Path("/proc/self/ns/net").readlink()
+    networks.give_back("a", networks.take("a"))
+
+    assert Path("/proc/self/ns/net").readlink() == before
+
+
+def test_few_lie_unused_and_the_oldest_goes_first(
+    networks: Networks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST", 2)
+    made = {name: networks.take(name) for name in "abc"}
+    for name, network in made.items():
+        networks.give_back(name, network)
+
+    assert [is_open(network) for network in made.values()] == [False, True, True]
+
+
+def test_none_lies_unused_for_long(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert networks.drop_idle() is None
+    network = networks.take("a")
+    networks.give_back("a", network)
+
+    again_s = networks.drop_idle()
+    assert again_s is not None
+    assert 0 < again_s <= module._IDLE_S
+    assert is_open(network)
+    monkeypatch.setattr(module, "_IDLE_S", 0.0)
+    assert networks.drop_idle() is None
+    assert not is_open(network)
