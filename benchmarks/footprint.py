@@ -10,6 +10,8 @@ FIRST_UID = 0x7000_0000
 _LAUNCHER = "petri-launcher"
 _PARKED = b"petri-parked"
 """In the command line of a Python that waits to be told what to run."""
+NETWORK = "net:"
+"""What the launcher holds of each network, and of its own; the files that tell of one are closed with it."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +101,12 @@ def _holds_only(group: str, pids: frozenset[int]) -> bool:
 
 
 def _without_those_of(ready: frozenset[int], descriptors: tuple[str, ...]) -> tuple[str, ...]:
-    """Leave out the pipe that the launcher holds for each cell that stands ready."""
+    """Leave out the pipe and the network that the launcher holds for each cell that stands ready."""
     cells = sum(1 for pid in ready if _comm(pid) == "init")
-    left = list(descriptors)
-    for _ in range(cells):
-        left.remove("pipe:")
+    left = [each for each in descriptors if not re.match("/proc/[0-9]+/net/", each)]
+    networks = min(cells, left.count(NETWORK) - 1)
+    for kind in ("pipe:",) * cells + (NETWORK,) * networks:
+        left.remove(kind)
     return tuple(left)
 
 

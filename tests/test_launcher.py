@@ -63,6 +63,7 @@ class Launcher:
             "tag": f"petri-test-{os.getpid()}-{memory.parent.name}",
             "memory": str(memory),
             "private_view": False,
+            "lends_networks": False,
             "total": {"memory_bytes": 1 << 40, "processes": 1 << 15},
             "folders": {"rootfs": str(root)},
         }

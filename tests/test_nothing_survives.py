@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from benchmarks.footprint import Footprint, footprint, groups, launcher_of, shared_memory, standing
+from benchmarks.footprint import NETWORK, Footprint, footprint, groups, launcher_of, shared_memory, standing
 
 from tests.calls import ask, create, eventually, following, put, run
 from tests.conftest import Server
@@ -297,6 +297,7 @@ def test_nothing_survives_in_a_cell_that_stood_ready(
     with ready_host.client() as http:
         # A run with limits of its own would have a cell of its own.
         sandbox = create(http, limits={"disk_bytes": 64 << 20} if ending is by_a_full_disk else {})
+        eventually(lambda: unused_networks(ready_host) == 0)  # of the sandbox before this one
         others, before = standing(launcher), look(ready_host)
         have_one_stand(ready_host, http, sandbox, code="pass", language="python")
         used = parked_cells_used(http)
@@ -315,6 +316,11 @@ def test_nothing_survives_in_a_cell_that_stood_ready(
         assert standing(launcher) <= others
         eventually(lambda: but_for_descriptors(look(ready_host)) == but_for_descriptors(before))
         eventually(lambda: held_by_server(look(ready_host)) <= held_by_server(before))
+
+
+def unused_networks(server: Server) -> int:
+    """Return how many networks the launcher has that no cell is in."""
+    return look(server).launcher_descriptors.count(NETWORK) - 1  # but for the one it is in itself
 
 
 def but_for_descriptors(found: Footprint) -> Footprint:

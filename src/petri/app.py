@@ -316,7 +316,12 @@ def _setup(settings: Settings, checkouts: Checkouts, shelf: Shelf) -> Setup:
     home.mkdir(mode=0o700, exist_ok=True)
     total = Total(settings.total_memory_bytes, settings.total_processes)
     folders = (settings.workspaces, checkouts.trees, shelf.folder)
-    return Setup(home, *folders, require_cgroups=settings.cgroups == "required", total=total)
+    return Setup(
+        *(home, *folders),
+        lends_networks=settings.parked_bytes > 0,
+        require_cgroups=settings.cgroups == "required",
+        total=total,
+    )
 
 
 def _patience(settings: Settings) -> Patience:

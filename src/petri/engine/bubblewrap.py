@@ -41,6 +41,8 @@ class Setup:
     checkouts: Path
     environments: Path
     """Below these two lies whatever is mounted into cells beside their workspace."""
+    lends_networks: bool = True
+    """Whether a network may serve a sandbox's next cell; in vain where none is made soon after the last."""
     require_cgroups: bool = True
     total: Total = Total()
 
@@ -72,6 +74,7 @@ class BubblewrapEngine:
                 "tag": _tag(setup.home),
                 "memory": str(setup.home / "cgroups"),
                 "private_view": os.geteuid() == 0,
+                "lends_networks": setup.lends_networks,
                 "total": asdict(setup.total),
                 "folders": self._folders,
             }

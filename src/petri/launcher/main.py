@@ -139,7 +139,7 @@ def _prepare(settings: dict[str, Any]) -> tuple[Cells, cgroups.Hierarchy | None,
         hierarchy, missing, groups = None, str(error), None
     place = view.arrange(settings["folders"]) if settings["private_view"] else None
     devices = view.make_devices(place) if place else None
-    networks = _networks() if place else None
+    networks = _networks() if place and settings["lends_networks"] else None
     gate = f"{place}/rootfs/gate" if place else f"{settings['folders']['rootfs']}/gate"
     hello = {
         "says": "ready",

@@ -19,8 +19,9 @@ _IFF_UP = 1
 _REQUEST = "16sH14x"
 """`struct ifreq`, as far as it is flags."""
 _MOST = 64
-_IDLE_S = 60.0
-"""How many lie unused, and for how long: each takes some hundred kilobytes of the kernel's memory."""
+_IDLE_S = 2.0
+"""How many lie unused, and for how long: the next cell is made within a moment of the last one's end, or not
+at all, and nothing is to be left of a sandbox that is no more."""
 
 
 @dataclass(frozen=True, slots=True)
