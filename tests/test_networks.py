@@ -1,7 +1,10 @@
 """Networks that the launcher lends to cells: private, as good as new, never two cells' at once."""
 
 import os
+import resource
 import socket
+import struct
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +14,9 @@ from petri.launcher import networks as module
 from petri.launcher.networks import Network, Networks
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make networks")
+
+
+IPV6_FLOWLABEL_MGR = 32
 
 
 @pytest.fixture
@@ -37,11 +43,16 @@ def inside(network: Network, act: Callable[[], object]) -> None:
 
 def is_open(network: Network) -> bool:
     try:
-        os.fstat(network.namespace)
-        os.fstat(network.counters)
+        for descriptor in (network.namespace, *network.witnesses):
+            os.fstat(descriptor)
     except OSError:
         return False
     return True
+
+
+def descriptors() -> set[int]:
+    """Return what this process has open, and the number of the folder that tells it."""
+    return {int(each.name) for each in Path("/proc/self/fd").iterdir()}
 
 
 def connect(family: socket.AddressFamily, host: str) -> None:
@@ -113,6 +124,83 @@ def test_one_in_which_somebody_only_listened_is_as_it_was_made(networks: Network
 
     assert networks.take("a") is network
     inside(network, listen)  # nothing of the first is in the way
+
+
+def test_one_whose_socket_somebody_still_holds_serves_nobody_again(networks: Networks) -> None:
+    """A run may hand its sockets to another of its sandbox, through a socket among their files."""
+    here, there = socket.socketpair()
+
+    def hand_over() -> None:
+        listening = socket.create_server(("127.0.0.1", 8000))
+        socket.send_fds(there, [b"x"], [listening.fileno()])
+
+    network = networks.take("a")
+    inside(network, hand_over)
+    _, (listening,), *_ = socket.recv_fds(here, 1, 1)
+    networks.give_back("a", network)
+    os.close(listening)
+    here.close()
+    there.close()
+
+    assert not is_open(network)
+
+
+def test_one_in_which_a_flow_label_waits_for_its_end_serves_nobody_again(networks: Networks) -> None:
+    def label() -> None:
+        # struct in6_flowlabel_req: whose it is, the label, get, exclusive, create, how long it is to linger
+        wish = struct.pack("!16sI", socket.inet_pton(socket.AF_INET6, "::1"), 0x12345)
+        wish += struct.pack("BBHHHI", 0, 1, 1, 60, 60, 0)
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as asking:
+            asking.setsockopt(socket.IPPROTO_IPV6, IPV6_FLOWLABEL_MGR, wish)
+
+    network = networks.take("a")
+    inside(network, label)
+    networks.give_back("a", network)
+
+    assert not is_open(network)
+
+
+def test_one_in_which_something_was_sent_later_serves_nobody_again(networks: Networks) -> None:
+    def join() -> None:
+        wish = struct.pack("4s4s", socket.inet_aton("239.1.2.3"), socket.inet_aton("127.0.0.1"))
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as joining:
+            joining.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, wish)
+
+    network = networks.take("a")
+    inside(network, join)
+    networks.give_back("a", network)
+    deadline = time.monotonic() + 10
+    while network.is_untouched():  # that it has left, the kernel says when it has the time
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+    other = networks.take("a")
+    assert other is not network
+    assert other.is_untouched()
+
+
+@pytest.mark.parametrize("room", range(4))
+def test_of_one_that_could_not_be_made_nothing_stays_open(networks: Networks, room: int) -> None:
+    """It takes four descriptors: each is refused once."""
+    here = Path("/proc/self/ns/net").readlink()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(descriptors())
+    held = [os.dup(0)]
+    while held[-1] < highest:
+        held.append(os.dup(0))
+    before = descriptors()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(held) + 1 + room, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            networks.take("a")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    after = descriptors()
+    for descriptor in held:
+        os.close(descriptor)
+
+    assert after == before
+    assert Path("/proc/self/ns/net").readlink() == here
 
 
 def test_there_is_a_loopback_and_nothing_else_and_nobody_outside_is_reached(networks: Networks) -> None:
