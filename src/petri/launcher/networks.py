@@ -50,11 +50,20 @@ class Network:
 
 
 class Networks:
-    """Networks that nobody is in, each for the sandbox whose cell had it before."""
+    """Networks that nobody is in, each for the sandbox whose cell had it before.
+
+    Raises `OSError` where one can be made but not left again: by the root of a container that has its host's
+    network. To enter the network one is in takes the same right.
+    """
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _check(self._libc.setns(self._home, _CLONE_NEWNET), "come back from a network")
+        except OSError:
+            os.close(self._home)
+            raise
         self._free: dict[Network, tuple[str, float]] = {}
         """Whose it was and since when it is free, the longest first."""
 
@@ -65,7 +74,7 @@ class Networks:
                 del self._free[network]
                 return network
             self._drop(network)
-        return self._make()
+        return self.make()
 
     def give_back(self, sandbox: str, network: Network) -> None:
         """Keep a network whose cell is gone for the sandbox's next, if it is as good as new."""
@@ -85,11 +94,7 @@ class Networks:
             self._drop(network)
         return None
 
-    def _drop(self, network: Network) -> None:
-        del self._free[network]
-        network.close()
-
-    def _make(self) -> Network:
+    def make(self) -> Network:
         """Make a network from within, for a moment; a launcher that cannot get out of it again must end."""
         _check(self._libc.unshare(_CLONE_NEWNET), "make a network")
         try:
@@ -97,6 +102,10 @@ class Networks:
         finally:
             if self._libc.setns(self._home, _CLONE_NEWNET) != 0:
                 os._exit(1)
+
+    def _drop(self, network: Network) -> None:
+        del self._free[network]
+        network.close()
 
 
 def _inside() -> Network:
