@@ -240,6 +240,18 @@ async def test_a_cell_has_a_network_of_the_launcher_s_or_bubblewrap_makes_one(be
     assert is_made == (not is_lent)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's launcher makes networks")
+async def test_places_that_share_a_name_and_an_owner_share_no_network(bench: Bench) -> None:
+    """As builds of several tenants do, one after the other."""
+    engine = bench.engine
+    assert isinstance(engine, BubblewrapEngine)
+    places = [replace(bench.place, folder=bench.place.folder / name) for name in "ab"]
+
+    one, other = (engine._order(place, None)["network"] for place in places)
+
+    assert one != other
+
+
 async def test_a_cell_that_cannot_be_made_is_an_error_and_not_an_exit_code(bench: Bench) -> None:
     bench.place = Place("gone", bench.place.folder.parent / "gone", OWNER, LIMITS)
 

@@ -113,7 +113,8 @@ def test_every_door_is_written_to(gate: str, tmp_path: Path) -> None:
 
 @needs_root
 def test_the_command_is_in_the_network_that_was_given_and_no_longer_holds_it(gate: str) -> None:
-    network = Networks().take("of this test")
+    lending = Networks()
+    network = lending.take("of this test")
     asking = "readlink /proc/$$/ns/net; tail -n +3 /proc/$$/net/dev | cut -d: -f1; ls /proc/$$/fd"
 
     code, said = started(
@@ -121,6 +122,7 @@ def test_the_command_is_in_the_network_that_was_given_and_no_longer_holds_it(gat
     )
     there = f"net:[{os.fstat(network.namespace).st_ino}]"
     network.close()
+    os.close(lending._home)
 
     assert (code, said.split()[:2]) == (0, [there, "lo"])
     assert there != str(Path("/proc/self/ns/net").readlink())

@@ -1,5 +1,6 @@
 """The launcher as a process of its own, spoken to as the server does: what it does when things go wrong."""
 
+import errno
 import fcntl
 import os
 import resource
@@ -46,7 +47,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Launcher:
     """A real launcher, and our end of the line to it."""
 
-    def __init__(self, root: Path, memory: Path, patience_s: float) -> None:
+    def __init__(self, root: Path, memory: Path, patience_s: float, *, private_view: bool) -> None:
         self.memory = memory
         self.line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         argv = [sys.executable, "-I", "-S", "-c", BOOT, str(SOURCE), str(patience_s), str(theirs.fileno())]
@@ -62,8 +63,8 @@ class Launcher:
         settings = {
             "tag": f"petri-test-{os.getpid()}-{memory.parent.name}",
             "memory": str(memory),
-            "private_view": False,
-            "lends_networks": False,
+            "private_view": private_view,
+            "lends_networks": private_view,
             "total": {"memory_bytes": 1 << 40, "processes": 1 << 15},
             "folders": {"rootfs": str(root)},
         }
@@ -123,8 +124,8 @@ def start(root: Path, tmp_path: Path) -> Iterator[Callable[..., Launcher]]:
     """Start launchers that share one memory, as those of one home do."""
     made: list[Launcher] = []
 
-    def start_one(patience_s: float = 10) -> Launcher:
-        made.append(Launcher(root, tmp_path / "cgroups", patience_s))
+    def start_one(patience_s: float = 10, *, private_view: bool = False) -> Launcher:
+        made.append(Launcher(root, tmp_path / "cgroups", patience_s, private_view=private_view))
         return made[-1]
 
     yield start_one
@@ -154,6 +155,60 @@ def test_a_cell_is_its_own_user_with_none_of_the_server_s_groups(launcher: Launc
     protocol.send(launcher.line, {"do": "kill", "id": 1})
     assert launcher.hear()["id"] == 1
     assert group == "cell-1"
+
+
+def network_of(launcher: Launcher, number: int, **words: str) -> str:
+    """Return which network a new process finds itself in."""
+    reading, writing = os.pipe()
+    null = os.open("/dev/null", os.O_RDWR)
+    asking = order(number, "/bin/readlink", "/proc/self/ns/net")
+    protocol.send(launcher.line, {**asking, **words}, (null, writing, null))
+    os.close(writing)
+    os.close(null)
+    with os.fdopen(reading) as said:
+        seen = said.read().strip()
+    assert launcher.hear()["status"] == 0
+    return seen
+
+
+@needs_root
+def test_a_launcher_that_makes_networks_starts_nobody_in_the_host_s(start: Callable[..., Launcher]) -> None:
+    launcher = start(private_view=True)
+    assert launcher.hear()["networks"]
+
+    seen = [network_of(launcher, 1, network="a"), network_of(launcher, 2, network="a")]
+    unnamed = network_of(launcher, 3)
+
+    assert seen[0] == seen[1]
+    assert str(Path("/proc/self/ns/net").readlink()) not in (*seen, unnamed)
+
+
+def test_a_launcher_that_makes_none_refuses_whoever_was_to_have_one(launcher: Launcher) -> None:
+    null = os.open("/dev/null", os.O_RDWR)
+    protocol.send(launcher.line, {**order(1, "/bin/true"), "network": "a"}, (null, null, null))
+    os.close(null)
+
+    assert launcher.hear() == {
+        "says": "failed",
+        "id": 1,
+        "why": f"[Errno {errno.ENOSYS}] this launcher makes no networks",
+    }
+
+
+@needs_root
+def test_the_network_of_a_cell_that_could_not_be_started_is_let_go(start: Callable[..., Launcher]) -> None:
+    launcher = start(private_view=True)
+    assert launcher.hear()["networks"]
+    held = len(list(Path(f"/proc/{launcher.pid}/fd").iterdir()))
+    null = os.open("/dev/null", os.O_RDWR)
+    too_long = order(1, "/bin/true", "x" * (1 << 20))
+    protocol.send(launcher.line, {**too_long, "network": "a"}, (null, null, null))
+    os.close(null)
+
+    assert "Argument list too long" in launcher.hear()["why"]
+    protocol.send(launcher.line, {"do": "ask"})
+    assert launcher.hear()["says"] == "alive"
+    assert len(list(Path(f"/proc/{launcher.pid}/fd").iterdir())) == held
 
 
 @needs_root

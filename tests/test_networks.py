@@ -1,7 +1,9 @@
 """Networks that the launcher lends to cells: private, as good as new, never two cells' at once."""
 
 import os
+import resource
 import socket
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,12 +15,17 @@ from petri.launcher.networks import Network, Networks
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make networks")
 
 
+IPV6_FLOWLABEL_MGR = 32
+CLONE_NEWUSER = 0x1000_0000
+
+
 @pytest.fixture
 def networks() -> Iterator[Networks]:
     lending = Networks()
     yield lending
     for network in list(lending._free):
         lending._drop(network)
+    os.close(lending._home)
 
 
 def inside(network: Network, act: Callable[[], object]) -> None:
@@ -37,11 +44,16 @@ def inside(network: Network, act: Callable[[], object]) -> None:
 
 def is_open(network: Network) -> bool:
     try:
-        os.fstat(network.namespace)
-        os.fstat(network.counters)
+        for descriptor in (network.namespace, *network.witnesses):
+            os.fstat(descriptor)
     except OSError:
         return False
     return True
+
+
+def descriptors() -> set[int]:
+    """Return what this process has open, and the number of the folder that tells it."""
+    return {int(each.name) for each in Path("/proc/self/fd").iterdir()}
 
 
 def connect(family: socket.AddressFamily, host: str) -> None:
@@ -60,7 +72,10 @@ def test_one_that_is_as_it_was_made_serves_its_sandbox_again(networks: Networks)
     first = networks.take("a")
     networks.give_back("a", first)
 
-    assert networks.take("a") is first
+    again = networks.take("a")
+    networks.give_back("a", again)
+
+    assert again is first
 
 
 def test_another_sandbox_never_gets_it(networks: Networks) -> None:
@@ -99,7 +114,8 @@ def test_one_in_which_anything_was_sent_serves_nobody_again(
     networks.give_back("a", used)
 
     assert not is_open(used)
-    assert networks.take("a").is_untouched()
+    networks.give_back("a", fresh := networks.take("a"))
+    assert is_open(fresh)
 
 
 def test_one_in_which_somebody_only_listened_is_as_it_was_made(networks: Networks) -> None:
@@ -113,6 +129,75 @@ def test_one_in_which_somebody_only_listened_is_as_it_was_made(networks: Network
 
     assert networks.take("a") is network
     inside(network, listen)  # nothing of the first is in the way
+    networks.give_back("a", network)
+
+
+def test_one_whose_socket_somebody_still_holds_serves_nobody_again(networks: Networks) -> None:
+    """A run may hand its sockets to another of its sandbox, through a socket among their files."""
+    here, there = socket.socketpair()
+
+    def hand_over() -> None:
+        listening = socket.create_server(("127.0.0.1", 8000))
+        socket.send_fds(there, [b"x"], [listening.fileno()])
+
+    network = networks.take("a")
+    inside(network, hand_over)
+    _, (listening,), *_ = socket.recv_fds(here, 1, 1)
+    networks.give_back("a", network)
+    os.close(listening)
+    here.close()
+    there.close()
+
+    assert not is_open(network)
+
+
+def test_one_in_which_a_flow_label_waits_for_its_end_serves_nobody_again(networks: Networks) -> None:
+    def label() -> None:
+        # struct in6_flowlabel_req: whose it is, the label, get, exclusive, create, how long it is to linger
+        wish = struct.pack("!16sI", socket.inet_pton(socket.AF_INET6, "::1"), 0x12345)
+        wish += struct.pack("BBHHHI", 0, 1, 1, 60, 60, 0)
+        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as asking:
+            asking.setsockopt(socket.IPPROTO_IPV6, IPV6_FLOWLABEL_MGR, wish)
+
+    network = networks.take("a")
+    inside(network, label)
+    networks.give_back("a", network)
+
+    assert not is_open(network)
+
+
+def test_one_in_which_something_was_sent_later_serves_nobody_again(networks: Networks) -> None:
+    """As the kernel does on its own, up to two seconds after somebody has left a multicast group."""
+    network = networks.take("a")
+    networks.give_back("a", network)
+    inside(network, send_datagram)
+
+    networks.give_back("a", other := networks.take("a"))
+    assert other is not network
+
+
+@pytest.mark.parametrize("room", range(4))
+def test_of_one_that_could_not_be_made_nothing_stays_open(networks: Networks, room: int) -> None:
+    """It takes four descriptors: each is refused once."""
+    here = Path("/proc/self/ns/net").readlink()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(descriptors())
+    held = [os.dup(0)]
+    while held[-1] < highest:
+        held.append(os.dup(0))
+    before = descriptors()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(held) + 1 + room, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            networks.take("a")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    after = descriptors()
+    for descriptor in held:
+        os.close(descriptor)
+
+    assert after == before
+    assert Path("/proc/self/ns/net").readlink() == here
 
 
 def test_there_is_a_loopback_and_nothing_else_and_nobody_outside_is_reached(networks: Networks) -> None:
@@ -137,6 +222,23 @@ def test_whoever_makes_one_stays_where_they_were(networks: Networks) -> None:
     networks.give_back("a", networks.take("a"))
 
     assert Path("/proc/self/ns/net").readlink() == before
+
+
+def test_whoever_could_not_come_back_makes_none(networks: Networks) -> None:
+    """As the root of a container that has its host's network: it may make one, and is caught in it."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            assert networks._libc.unshare(CLONE_NEWUSER) == 0
+            with pytest.raises(PermissionError):
+                Networks()
+            assert networks._libc.unshare(module._CLONE_NEWNET) == 0
+            code = 0
+        finally:
+            os._exit(code)
+
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_few_lie_unused_and_the_oldest_goes_first(

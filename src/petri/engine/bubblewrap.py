@@ -145,7 +145,8 @@ class BubblewrapEngine:
             ],
             "targets": TARGETS,
             "uid": place.owner,
-            "network": f"{place.sandbox_id} {place.owner}" if self._launcher.hello.networks else None,
+            # By its folder: builds have one name for all tenants, and take turns as the same few owners.
+            "network": f"{place.folder} {place.owner}" if self._launcher.hello.networks else None,
             "ptys": self._terminals(),
             "limits": {
                 "cpus": limits.cpus,

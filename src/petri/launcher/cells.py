@@ -35,7 +35,7 @@ class Cell:
     """Where bubblewrap says which process is the first one inside."""
     group: str | None
     sandbox: str | None
-    """Whose next cell gets its network."""
+    """Whose next cell gets its network; nobody's if None."""
     network: Network | None = None
     pid: int = -1
     said: bytes = b""
@@ -74,7 +74,9 @@ class Cells:
             cell.network = self._network(cell.sandbox)
             cell.pid = self._start(order, (*descriptors, writing), cell)
         except OSError:
-            self._let_go(cell)
+            os.close(reading)
+            if cell.network is not None:
+                cell.network.close()  # for good: we do not know whether anybody is in there
             self._discard(group)
             raise
         finally:
@@ -92,12 +94,15 @@ class Cells:
         return group
 
     def _network(self, sandbox: str | None) -> Network | None:
-        """Return the network of a new cell; None where bubblewrap was told to make one."""
-        if sandbox is None:
-            return None
-        if self._networks is None:
+        """Return the network of a new cell; None where we make none, and bubblewrap was told to.
+
+        Where we do, no cell begins in the host's, even if no order is as it should be.
+        """
+        if self._networks is not None:
+            return self._networks.make() if sandbox is None else self._networks.take(sandbox)
+        if sandbox is not None:
             raise OSError(errno.ENOSYS, "this launcher makes no networks")
-        return self._networks.take(sandbox)
+        return None
 
     def _start(self, order: dict[str, Any], descriptors: tuple[int, ...], cell: Cell) -> int:
         if self._hierarchy is None or cell.group is None:
@@ -259,8 +264,11 @@ class Cells:
 
     def _let_go(self, cell: Cell) -> None:
         os.close(cell.status_fd)
-        if cell.network is not None and cell.sandbox is not None and self._networks is not None:
-            self._networks.give_back(cell.sandbox, cell.network)
+        if cell.network is not None and self._networks is not None:
+            if cell.sandbox is None:
+                cell.network.close()
+            else:
+                self._networks.give_back(cell.sandbox, cell.network)
 
     def _spent(self, cell: Cell) -> Spent:
         assert cell.used is not None

@@ -155,8 +155,8 @@ def _prepare(settings: dict[str, Any]) -> tuple[Cells, cgroups.Hierarchy | None,
 
 def _networks() -> Networks | None:
     """Return who makes the networks of cells; None if this root may make none."""
-    networks = Networks()
     try:
+        networks = Networks()
         networks.take("trial").close()
     except OSError:
         return None

@@ -1,8 +1,9 @@
 """Networks for cells, when the launcher is root: a loopback and nothing else, for one cell at a time.
 
 The kernel takes more than a millisecond to make a network and nearly as long to take one apart: a tenth of
-what a short run costs. Most runs never send anything. A network in which nothing was ever sent is as it was
-made, so the sandbox's next cell gets it. Nobody in a cell may configure it: it is root's, and no cell is.
+what a short run costs. Most runs never send anything. A network in which nothing was ever sent, of which
+nobody has a socket and where no flow label waits for its end is as it was made, so the sandbox's next cell
+gets it. Nobody in a cell may configure it: it is root's, and no cell is.
 """
 
 import ctypes
@@ -11,6 +12,7 @@ import os
 import socket
 import struct
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 _CLONE_NEWNET = 0x4000_0000
@@ -18,6 +20,11 @@ _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
 _REQUEST = "16sH14x"
 """`struct ifreq`, as far as it is flags."""
+_SENT, _SOCKETS = "/proc/self/net/dev", "/proc/self/net/sockstat"
+"""What the loopback has sent so far, and how many sockets there are, whoever holds them."""
+_LABELS = "/proc/self/net/ip6_flowlabel"
+"""Flow labels, which outlive their sockets by minutes; a kernel with no IPv6 has none."""
+_MOST_BYTES = 4096
 _MOST = 64
 _IDLE_S = 2.0
 """How many lie unused, and for how long: the next cell is made within a moment of the last one's end, or not
@@ -29,36 +36,46 @@ class Network:
     """One network, held open by us. Two of them are never the same."""
 
     namespace: int
-    counters: int
-    """What its loopback has sent so far; opened inside, it tells of inside from anywhere."""
-    as_made: bytes
+    witnesses: tuple[int, ...]
+    """Files that tell what became of it; opened inside, they tell of inside from anywhere."""
+    as_made: tuple[bytes, ...]
 
     def is_untouched(self) -> bool:
-        """Say whether nothing was ever sent: no connection lingers, and no counter tells of anybody."""
-        return _read(self.counters) == self.as_made
+        """Say whether nothing was ever sent, and nothing is held: no connection, no port, no flow label."""
+        return _heard(self.witnesses) == self.as_made
 
     def close(self) -> None:
         """Let go of it: the kernel takes it apart once nobody is inside."""
-        os.close(self.namespace)
-        os.close(self.counters)
+        for descriptor in (self.namespace, *self.witnesses):
+            os.close(descriptor)
 
 
 class Networks:
-    """Networks that nobody is in, each for the sandbox whose cell had it before."""
+    """Networks that nobody is in, each for the sandbox whose cell had it before.
+
+    Raises `OSError` where one can be made but not left again: by the root of a container that has its host's
+    network. To enter the network one is in takes the same right.
+    """
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _check(self._libc.setns(self._home, _CLONE_NEWNET), "come back from a network")
+        except OSError:
+            os.close(self._home)
+            raise
         self._free: dict[Network, tuple[str, float]] = {}
         """Whose it was and since when it is free, the longest first."""
 
     def take(self, sandbox: str) -> Network:
         """Return a network for a cell of `sandbox`; raises `OSError` when there cannot be one."""
-        for network, (owner, _) in self._free.items():
-            if owner == sandbox:
+        for network in [network for network, (owner, _) in self._free.items() if owner == sandbox]:
+            if network.is_untouched():  # still: to leave a multicast group is told a moment later
                 del self._free[network]
                 return network
-        return self._make()
+            self._drop(network)
+        return self.make()
 
     def give_back(self, sandbox: str, network: Network) -> None:
         """Keep a network whose cell is gone for the sandbox's next, if it is as good as new."""
@@ -78,11 +95,7 @@ class Networks:
             self._drop(network)
         return None
 
-    def _drop(self, network: Network) -> None:
-        del self._free[network]
-        network.close()
-
-    def _make(self) -> Network:
+    def make(self) -> Network:
         """Make a network from within, for a moment; a launcher that cannot get out of it again must end."""
         _check(self._libc.unshare(_CLONE_NEWNET), "make a network")
         try:
@@ -91,21 +104,31 @@ class Networks:
             if self._libc.setns(self._home, _CLONE_NEWNET) != 0:
                 os._exit(1)
 
+    def _drop(self, network: Network) -> None:
+        del self._free[network]
+        network.close()
+
 
 def _inside() -> Network:
     """Set the loopback up and return the network that this process is in."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         fcntl.ioctl(asking, _SIOCSIFFLAGS, struct.pack(_REQUEST, b"lo", _IFF_UP))
-    counters = os.open("/proc/self/net/dev", os.O_RDONLY | os.O_CLOEXEC)
+    opened: list[int] = []
     try:
-        return Network(os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC), counters, _read(counters))
+        for path in ("/proc/self/ns/net", _SENT, _SOCKETS, *((_LABELS,) if os.path.exists(_LABELS) else ())):
+            opened.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        namespace, *witnesses = opened
+        return Network(namespace, tuple(witnesses), _heard(witnesses))
     except OSError:
-        os.close(counters)
+        for descriptor in opened:
+            os.close(descriptor)
         raise
 
 
-def _read(counters: int) -> bytes:
-    return os.pread(counters, 4096, 0)
+def _heard(witnesses: Iterable[int]) -> tuple[bytes, ...]:
+    """Return what each says, but of sockets only how many there are: some of the rest is the whole host's."""
+    said = (os.pread(witness, _MOST_BYTES, 0) for witness in witnesses)
+    return tuple(text.partition(b"\n")[0] if text.startswith(b"sockets:") else text for text in said)
 
 
 def _check(answer: int, what: str) -> None:
