@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, Dialect, Insert, Select, Update
+from sqlalchemy import Boolean, Connection, Dialect, Insert, Select, Update
 from sqlalchemy.exc import DBAPIError
 
 Values = Mapping[str, Any]
@@ -93,7 +93,9 @@ def _compiled(compiled: Any, dialect: Dialect) -> "_Compiled":
     processors = {
         name: process
         for name, parameter in compiled.binds.items()
-        if (process := parameter.type.dialect_impl(dialect).bind_processor(dialect)) is not None
+        # Of a truth value SQLAlchemy only makes sure that it is one: there are ten in a run, and mypy did.
+        if not isinstance(parameter.type, Boolean)
+        and (process := parameter.type.dialect_impl(dialect).bind_processor(dialect)) is not None
     }
     return _Compiled(str(compiled), dict(compiled.params), processors, _order(compiled.positiontup))
 
