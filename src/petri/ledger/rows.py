@@ -362,16 +362,8 @@ def _of_outcome(outcome: Outcome | None) -> Values:
 
 
 _OUTCOME = (
-    "duration_ms",
-    "cpu_ms",
-    "peak_memory_bytes",
-    "exit_code",
-    "signal",
-    "timed_out",
-    "oom_killed",
-    "cancelled",
-    "disk_full",
-    "remark",
+    *("duration_ms", "cpu_ms", "peak_memory_bytes", "exit_code", "signal", "timed_out", "oom_killed"),
+    *("cancelled", "disk_full", "remark"),
 )
 
 

@@ -170,8 +170,10 @@ async def _while_recording(job: _Job, running: Coroutine[Any, Any, Outcome]) -> 
 
     async def put_on_record() -> None:
         try:
-            live.run = await trees.before(job.host, job.sandbox, live.run)
             may_repeat = job.decided.missing == "repeat"
+            # What will go back must know what it goes back to: nobody else writes since the trial began.
+            seen = None if may_repeat or live.run.keep != "always" else job.wearing.seen
+            live.run = await trees.before(job.host, job.sandbox, live.run, seen)
             await refuse_large(job.host, job.sandbox, live, may_repeat=may_repeat)
             live.run = await _started(job.host, live)
         except BaseException:
