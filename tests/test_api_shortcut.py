@@ -27,6 +27,10 @@ async def _endpoint(thing: str, body: Body, request: Request) -> Response:
     return Response(f"{request.method} {thing} {body.word}")
 
 
+async def _made(body: Body, request: Request) -> Response:
+    return Response(f"made {body.word}", 201)
+
+
 async def _behind(scope: Scope, receive: Receive, send: Send) -> None:
     sent = await Request(scope, receive).body()
     await Response(b"behind: " + sent)(scope, receive, send)
@@ -46,12 +50,20 @@ async def _ask(method: str, path: str, *pieces: bytes, most: int = 1000) -> tupl
     state = SimpleNamespace(max_body_bytes=most, body_room=BodyRoom(10 * most))
     scope: dict[str, Any] = {"type": "http", "method": method, "path": path, "headers": []}
     scope["app"] = SimpleNamespace(state=state)
-    await ShortCut(_behind, Short("POST", "/v1/things/{thing}/do", _endpoint, Body))(scope, receive, send)
+    shorts = [
+        Short("POST", "/v1/things", _made, Body),
+        Short("POST", "/v1/things/{thing}/do", _endpoint, Body),
+    ]
+    await ShortCut(_behind, *shorts)(scope, receive, send)
     return told[0]["status"], b"".join(message.get("body", b"") for message in told[1:])
 
 
 async def test_what_the_endpoint_takes_is_answered_by_it() -> None:
     assert await _ask("POST", "/v1/things/a/do", b'{"word":', b' "yes"}') == (200, b"POST a yes")
+
+
+async def test_each_endpoint_has_a_short_way_of_its_own() -> None:
+    assert await _ask("POST", "/v1/things", b'{"word": "it"}') == (201, b"made it")
 
 
 async def test_no_body_is_an_empty_object() -> None:

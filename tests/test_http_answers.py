@@ -5,6 +5,8 @@ import hashlib
 import json
 import re
 import shutil
+import socket
+import struct
 import subprocess
 from pathlib import Path
 
@@ -23,6 +25,19 @@ MARKUP = {"x.html": b"<script>alert(1)</script>", "x.svg": b"<svg onload='alert(
 def directives(policy: str) -> dict[str, str]:
     """Return a Content-Security-Policy as a dictionary."""
     return {name: value for name, _, value in (each.strip().partition(" ") for each in policy.split(";"))}
+
+
+# ------------------------------------------------------------------------------------------- in one piece
+
+
+def test_a_short_answer_comes_in_one_piece(server: Server) -> None:
+    with dial(server) as line:
+        heard = line.say(b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n").hear()
+        info = line.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 160)
+
+    assert heard.status == 200
+    (pieces,) = struct.unpack_from("I", info, 152)  # tcpi_data_segs_in
+    assert pieces == 1
 
 
 # ------------------------------------------------------------------------------------------------ HEAD

@@ -53,8 +53,9 @@ async def first_of(*futures: asyncio.Future[Any], timeout_s: float | None = None
 
     `asyncio.wait` does this too, for any number of anything: each run waits four times, for two or three.
     """
-    if any(future.done() for future in futures):
-        return
+    for future in futures:
+        if future.done():
+            return
     loop = asyncio.get_running_loop()
     waiting = loop.create_future()
 

@@ -53,7 +53,7 @@ def build(host: Host, *, max_body_bytes: int) -> FastAPI:
     ):
         app.include_router(room.router)
     problems.install(app)
-    app.add_middleware(ShortCut, short=exec.SHORT)
+    app.add_middleware(ShortCut, exec.SHORT, sandboxes.SHORT)
     app.add_middleware(HeadAsGet)
     app.add_middleware(Guard, access=host.access)
     _describe(app)

@@ -2,17 +2,18 @@
 
 from collections.abc import Collection
 from dataclasses import asdict
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from petri.api.bodies import JsonRoute
 from petri.api.context import CallerOf, Cursor, HostOf, Limit, MetadataOf
 from petri.api.problems import DOCUMENTED
 from petri.api.shapes import event_answer, peers_of, run_answer, sandbox_answer, wish_of
+from petri.api.shortcut import Short
 from petri.ledger import SandboxQuery
 from petri.model import LIVE, Limits, State
-from petri.operations import history
+from petri.operations import Caller, Host, history
 from petri.operations.amend import amend
 from petri.operations.create import create
 from petri.operations.destroy import destroy
@@ -33,14 +34,23 @@ _NO_CHANGES = PatchSandbox()
 StateName = Literal["creating", "ready", "deleting", "deleted", "all"]
 
 
-@router.post("", status_code=201, responses={200: {"model": SandboxAnswer, "description": "It was there."}})
-async def create_sandbox(
-    response: Response, host: HostOf, caller: CallerOf, body: CreateSandbox = _NO_WISHES
-) -> SandboxAnswer:
+@router.post(
+    "",
+    status_code=201,
+    response_model=SandboxAnswer,
+    responses={200: {"model": SandboxAnswer, "description": "It was there."}},
+)
+async def create_sandbox(request: Request, body: CreateSandbox = _NO_WISHES) -> Any:
     """Create a sandbox, or return the live one of that name (200)."""
+    host: Host = request.app.state.host
+    caller: Caller = request.state.caller
     sandbox, is_new = await create(host, caller, wish_of(body, caller.key_name))
-    response.status_code = 201 if is_new else 200
-    return sandbox_answer(sandbox, host.shares.remembered(sandbox.id))
+    answer = sandbox_answer(sandbox, host.shares.remembered(sandbox.id))
+    # As a finished response: FastAPI would check and convert what is known to be right.
+    return Response(answer.model_dump_json(), 201 if is_new else 200, media_type="application/json")
+
+
+SHORT = Short("POST", "/v1/sandboxes", create_sandbox, CreateSandbox)
 
 
 @router.get("")

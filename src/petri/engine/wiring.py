@@ -10,24 +10,39 @@ from petri.engine import Output
 from petri.engine.brief import READ_IT
 from petri.engine.taps import Tap
 
+_RECORD_BYTES = 5
+"""A letter and a number."""
+_ALONE, _REFUSED, _ENDED = b"AXE"
+
 
 class Report:
     """What a cell's `init` says of the command (see `cell/init.c`)."""
 
     def __init__(self) -> None:
         self._said = bytearray()
+        self._records: dict[int, int] = {}
+        """What was said of each kind, by its letter. What is said first holds."""
         self._on_alone: Callable[[], None] | None = None
 
     def take(self, chunk: bytes) -> None:
         """Hear some more of it."""
         self._said += chunk
-        if self._on_alone is not None and self._record(b"A") is not None:
+        while len(self._said) > _RECORD_BYTES:  # the first letter stays
+            kind, value = self._said[1], self._said[2 : _RECORD_BYTES + 1]
+            self._records.setdefault(kind, int.from_bytes(value, "little"))
+            del self._said[1 : _RECORD_BYTES + 1]
+        if self._on_alone is not None and self.is_alone:
             tell, self._on_alone = self._on_alone, None
             tell()
 
     def when_alone(self, tell: Callable[[], None]) -> None:
         """Have `tell` called once the command has ended and nobody else is left in the cell."""
         self._on_alone = tell
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the command has ended and nobody else was left in the cell then."""
+        return _ALONE in self._records
 
     @property
     def begun(self) -> bool:
@@ -37,18 +52,12 @@ class Report:
     @property
     def refused(self) -> int | None:
         """The errno with which the command could not be started."""
-        return self._record(b"X")
+        return self._records.get(_REFUSED)
 
     @property
     def ended(self) -> int | None:
         """How the command ended, as wait(2) has it."""
-        return self._record(b"E")
-
-    def _record(self, kind: bytes) -> int | None:
-        for start in range(1, len(self._said) - 4, 5):
-            if self._said[start : start + 1] == kind:
-                return int.from_bytes(self._said[start + 1 : start + 5], "little")
-        return None
+        return self._records.get(_ENDED)
 
 
 class Wiring:

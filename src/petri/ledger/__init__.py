@@ -92,7 +92,7 @@ class Ledger:
         except BaseException:
             connection.close()
             raise
-        writer = Writer(connection, sqlite.explain, database.ballast)
+        writer = Writer(connection, sqlite.Transactions(connection), sqlite.explain, database.ballast)
         return cls(writer, writer if database.in_memory else Readers(database.reader, sqlite.explain))
 
     async def close(self) -> None:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, Dialect, Insert, Select, Update
+from sqlalchemy import JSON, Boolean, Connection, Dialect, Insert, Select, Update
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.types import TypeEngine
 
 Values = Mapping[str, Any]
 _Columns = Sequence[tuple[str, Callable[[Any], Any] | None]]
@@ -82,18 +83,37 @@ class PreparedRow:
         if dialect.name not in self._compiled:
             compiled = self._statement.compile(dialect=dialect)
             columns = [
-                (column.name, column.type.dialect_impl(dialect).result_processor(dialect, None))
-                for column in self._statement.selected_columns
+                (column.name, _reading(column.type, dialect)) for column in self._statement.selected_columns
             ]
             self._compiled[dialect.name] = _compiled(compiled, dialect), columns
         return self._compiled[dialect.name]
+
+
+_EMPTY: Mapping[str, Callable[[], Any]] = {"{}": dict, "[]": list, "null": lambda: None}
+
+
+def _reading(kind: TypeEngine[Any], dialect: Dialect) -> Callable[[Any], Any] | None:
+    """Return what makes a value of a column of what the driver has of it; None where that is the same."""
+    process = kind.dialect_impl(dialect).result_processor(dialect, None)
+    if process is None or not isinstance(kind, JSON):
+        return process
+    read = process
+
+    def quick(text: Any) -> Any:
+        """Most are empty: no parser is needed to see that."""
+        make = _EMPTY.get(text)
+        return read(text) if make is None else make()
+
+    return quick
 
 
 def _compiled(compiled: Any, dialect: Dialect) -> "_Compiled":
     processors = {
         name: process
         for name, parameter in compiled.binds.items()
-        if (process := parameter.type.dialect_impl(dialect).bind_processor(dialect)) is not None
+        # Of a truth value SQLAlchemy only makes sure that it is one: there are ten in a run, and mypy did.
+        if not isinstance(parameter.type, Boolean)
+        and (process := parameter.type.dialect_impl(dialect).bind_processor(dialect)) is not None
     }
     return _Compiled(str(compiled), dict(compiled.params), processors, _order(compiled.positiontup))
 

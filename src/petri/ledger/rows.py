@@ -105,30 +105,30 @@ def to_sandbox(row: Row) -> Sandbox:
     )
 
 
-def of_run(run: Run) -> Values:
-    """Return the columns of `run`."""
-    return storable(
-        {
-            "id": run.id,
-            "sandbox_id": run.sandbox_id,
-            "tenant": run.tenant,
-            "form": run.form,
-            "said": run.said,
-            "argv": list(run.argv),
-            "cwd": run.cwd,
-            "language": run.language,
-            "engine": run.engine,
-            "env_names": list(run.env_names),
-            "stdin_bytes": run.stdin_bytes,
-            "timeout_s": run.timeout_s,
-            "limits": None if run.limits is None else of_limits(run.limits),
-            "asked_at": run.asked_at,
-            "undone_at": run.undone_at,
-            "keep": run.keep,
-            **_of_asker(run.asker),
-            **of_progress(run),
-        }
-    )
+def of_run(run: Run) -> tuple[Values, Run]:
+    """Return the columns of `run`, and the run as they hold it."""
+    said = {
+        "id": run.id,
+        "sandbox_id": run.sandbox_id,
+        "tenant": run.tenant,
+        "form": run.form,
+        "said": run.said,
+        "argv": list(run.argv),
+        "cwd": run.cwd,
+        "language": run.language,
+        "engine": run.engine,
+        "env_names": list(run.env_names),
+        "stdin_bytes": run.stdin_bytes,
+        "timeout_s": run.timeout_s,
+        "limits": None if run.limits is None else of_limits(run.limits),
+        "asked_at": run.asked_at,
+        "undone_at": run.undone_at,
+        "keep": run.keep,
+        **_of_asker(run.asker),
+        **of_progress(run),
+    }
+    held = storable(said)
+    return held, run if held == said else to_run(held)
 
 
 def of_progress(run: Run) -> Values:
@@ -142,7 +142,7 @@ def of_progress(run: Run) -> Values:
         "tree_after": run.tree_after,
         "kept": run.kept,
         "peers": [asdict(peer) for peer in run.peers],
-        "changes": None if run.changes is None else storable(asdict(run.changes)),
+        "changes": None if run.changes is None else _of_changes(run.changes),
         "environment": run.environment,
         "packages": None if run.packages is None else storable(asdict(run.packages)),
         **_of_outcome(run.outcome),
@@ -273,17 +273,20 @@ def text(words: str) -> str:
 
 def storable(values: Mapping[str, Any]) -> Values:
     """Return `values` with all words in them as `text` has them, however deep they sit."""
-    return {text(name): _storable(value) for name, value in values.items()}
+    # Most are plain, and told so here: a call for each takes longer than all else that is done to them.
+    return {
+        name if name.isascii() else text(name): value
+        if (kind := type(value)) in _PLAIN or (kind is str and value.isascii())
+        else _storable(value)
+        for name, value in values.items()
+    }
 
 
 _PLAIN = frozenset({int, float, bool, type(None)})
 
 
 def _storable(value: Any) -> Any:
-    kind = type(value)
-    if kind is str:
-        return value if value.isascii() else text(value)
-    if kind in _PLAIN:  # most are: asked before what takes longer to tell
+    if type(value) in _PLAIN:
         return value
     if isinstance(value, str):
         return text(value)
@@ -292,6 +295,11 @@ def _storable(value: Any) -> Any:
     if isinstance(value, Mapping):
         return storable(value)
     return value
+
+
+def _of_changes(changes: Changes) -> Values:
+    paths = {"added": changes.added, "modified": changes.modified, "deleted": changes.deleted}
+    return {**storable(paths), "left_out": changes.left_out}
 
 
 def _to_changes(kept: Mapping[str, Any] | None) -> Changes | None:
@@ -354,16 +362,8 @@ def _of_outcome(outcome: Outcome | None) -> Values:
 
 
 _OUTCOME = (
-    "duration_ms",
-    "cpu_ms",
-    "peak_memory_bytes",
-    "exit_code",
-    "signal",
-    "timed_out",
-    "oom_killed",
-    "cancelled",
-    "disk_full",
-    "remark",
+    *("duration_ms", "cpu_ms", "peak_memory_bytes", "exit_code", "signal", "timed_out", "oom_killed"),
+    *("cancelled", "disk_full", "remark"),
 )
 
 

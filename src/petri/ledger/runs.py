@@ -126,7 +126,7 @@ def add(connection: Connection, run: Run, *, start: bool) -> Run:
         run = _moved(run, RunEvent.START, run.asked_at)
         happenings.append(_happening(run, RunEvent.START, run.asked_at))
         begin_trial(connection, run)
-    values = rows.of_run(run)
+    values, run = rows.of_run(run)
     try:
         _ADD.run(connection, values)
     except IntegrityError as error:
@@ -134,7 +134,7 @@ def add(connection: Connection, run: Run, *, start: bool) -> Run:
     if start:
         sandboxes.set_environment(connection, run.sandbox_id, run.environment)
     events.add(connection, happenings)
-    return rows.to_run(values)
+    return run
 
 
 def advance(connection: Connection, run: Run, event: RunEvent, at: float, ending: Ending) -> Run:

@@ -135,31 +135,52 @@ def _labelled(key: str, value: str) -> ColumnElement[bool]:
 
 _LAST_NUMBER = text("SELECT seq FROM sqlite_sequence WHERE name = 'sandboxes'")
 _ADD = insert(sandboxes).returning(sandboxes)
+_ADD_MADE = Prepared(insert(sandboxes))
 _ADD_LABELS = insert(labels)
 
 
-def add(connection: Connection, sandbox: Sandbox, most: int, number: int | None = None) -> Sandbox:
-    """Write down a new sandbox, by `number` or the next one; a tenant may have `most` live ones (0: any)."""
+def add(connection: Connection, sandbox: Sandbox, most: int) -> Sandbox:
+    """Write down a new sandbox, by the next number; a tenant may have `most` live ones (0: any)."""
     if most:
         _refuse_more_than(connection, sandbox.tenant, most)
-    values = {**rows.of_sandbox(sandbox), "expires_at": expiry.expires_at(sandbox)}
-    if number is not None:
-        values["number"] = number
     try:
-        row = connection.execute(_ADD, values).mappings().one()
+        row = connection.execute(_ADD, _columns(sandbox)).mappings().one()
     except IntegrityError as error:
         raise _taken(sandbox) from error
     added = rows.to_sandbox(row)
     _label(connection, added)
-    created = Happening(added.id, added.created_at, "create", {"state": added.state.value, **_origin(added)})
-    events.add(connection, [created, *_of_parent(added)])
+    events.add(connection, _beginning(added))
     return added
 
 
 def add_made(connection: Connection, sandbox: Sandbox, most: int) -> Sandbox:
-    """Write down a new sandbox whose workspace is there: that it was to be made, and that it was."""
-    added = add(connection, sandbox, most, sandbox.number)
-    return advance(connection, added, Happening(added.id, time.time(), Event.CREATED.value, {}))
+    """Write down a new sandbox whose workspace is there: that it was to be made, and that it was.
+
+    It has its number already. Two rows of history, but only one of its own: nobody can see it in between.
+    """
+    if most:
+        _refuse_more_than(connection, sandbox.tenant, most)
+    state = after(sandbox.state, Event.CREATED)
+    made = replace(sandbox, state=state, generation=sandbox.generation + 1)
+    values = {**_columns(made), "number": made.number}
+    try:
+        _ADD_MADE.run(connection, values)
+    except IntegrityError as error:
+        raise _taken(sandbox) from error
+    made = rows.to_sandbox(values)
+    _label(connection, made)
+    became = Happening(made.id, time.time(), Event.CREATED.value, {"state": state.value})
+    events.add(connection, [*_beginning(sandbox), became])
+    return made
+
+
+def _columns(sandbox: Sandbox) -> rows.Values:
+    return {**rows.of_sandbox(sandbox), "expires_at": expiry.expires_at(sandbox)}
+
+
+def _beginning(new: Sandbox) -> list[Happening]:
+    created = Happening(new.id, new.created_at, "create", {"state": new.state.value, **_origin(new)})
+    return [created, *_of_parent(new)]
 
 
 def last_number(connection: Connection) -> int:

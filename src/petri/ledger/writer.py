@@ -13,6 +13,7 @@ import queue
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -48,8 +49,16 @@ class _Settled:
 class Writer:
     """Does jobs in transactions, in the order they were asked for. Owns its thread and `connection`."""
 
-    def __init__(self, connection: Connection, explain: Explain, ballast: Ballast) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        transactions: AbstractContextManager[None],
+        explain: Explain,
+        ballast: Ballast,
+    ) -> None:
         self._connection = connection
+        self._transactions = transactions
+        """To be entered for each one: what is done within is on the disk in the end, or was never done."""
         self._explain = explain
         self._ballast = ballast
         self._queue: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
@@ -118,7 +127,7 @@ class Writer:
 
     def _settle(self, batch: Sequence[_Asked]) -> list[_Settled]:
         try:
-            with self._connection.begin():
+            with self._transactions:
                 return [_Settled(asked.job(self._connection)) for asked in batch]
         except OperationalError as error:  # no lock, no space, no disk: alone they would fare no better
             refusal = self._explain(error)

@@ -23,6 +23,7 @@ from petri.operations.desk import Turn
 from petri.operations.destroy import use_up
 from petri.operations.ending import record
 from petri.operations.keeping import keep_soon
+from petri.operations.looking import glimpse
 from petri.operations.running import queue, run
 from petri.operations.trial import trial
 from petri.operations.wearing import Wearing, open_window
@@ -177,7 +178,8 @@ async def _equip(host: Host, sandbox: Sandbox, live: LiveRun, decided: Decided, 
     """
     try:
         await settled_files(host, sandbox)  # much may have happened to them while it waited for its turn
-        wearing.found = await outfits.find_out(host, sandbox, decided)
+        wearing.seen = glimpse(host, sandbox.id)
+        wearing.found = await outfits.find_out(host, sandbox, decided, wearing.seen)
         wanted = with_added(host, sandbox, decided, wearing)
         outfit = outfits.at_hand(host, wanted)
         if outfit is None:

@@ -27,7 +27,7 @@ from petri.errors import PetriError
 from petri.model import Addition, Missing, Packages, Run, Sandbox, last_words
 from petri.operations import Host, LiveRun
 from petri.operations.command import WORKSPACE, Decided, Dependencies
-from petri.operations.looking import tree_if_quick
+from petri.operations.looking import Glimpse
 from petri.operations.outfitter import Outfitter
 from petri.threads import in_thread
 
@@ -40,13 +40,12 @@ _MODES = ("auto", "manifest-only", "off")
 _LANGUAGES = frozenset({"python", "javascript", "typescript", "bash"})
 
 
-async def find_out(host: Host, sandbox: Sandbox, decided: Decided) -> Wanted | None:
-    """Return what a run wants beyond its files; None where nobody is to ask."""
+async def find_out(host: Host, sandbox: Sandbox, decided: Decided, seen: Glimpse | None) -> Wanted | None:
+    """Return what a run wants beyond its files, which were `seen` just now; None where nobody is to ask."""
     ask = _ask(host, decided)
     if host.outfitter is None or ask is None:
         return None
-    tree = tree_if_quick(host, sandbox.id)
-    known = host.outfitter.known.get((tree, ask)) if tree is not None else None
+    known = host.outfitter.known.get((seen.tree, ask)) if seen is not None else None
     if known is not None:
         return known
     try:
@@ -56,8 +55,8 @@ async def find_out(host: Host, sandbox: Sandbox, decided: Decided) -> Wanted | N
     except Exception:  # noqa: BLE001 - a project may be anything, and is run whether we understand it or not
         _log.exception("what a run in sandbox %s wants could not be found out", sandbox.id)
         return None
-    if tree is not None:
-        host.outfitter.remember((tree, ask), found)
+    if seen is not None:
+        host.outfitter.remember((seen.tree, ask), found)
     return found
 
 

@@ -8,9 +8,7 @@ repeated waits for the last of its cell.
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
 from dataclasses import dataclass, replace
-from typing import Any
 
 from petri.engine import Engine, Place
 from petri.model import Outcome, Run, RunEvent, Sandbox
@@ -25,7 +23,7 @@ from petri.operations.second_line import LastWords, Missed, missed, ready_to_rep
 from petri.operations.trial import refuse_large
 from petri.operations.watch import Watch
 from petri.operations.wearing import Wearing, worn
-from petri.threads import first_of
+from petri.threads import first_of, settled
 
 _log = logging.getLogger("petri.exec")
 
@@ -78,14 +76,14 @@ async def queue(host: Host, live: LiveRun) -> None:
 
 async def _run_plainly(job: _Job) -> Run:
     attempt = _Attempt(job)
-    outcome = await attempt.see_through(_while_recording(job, attempt.in_cell()))
+    outcome = await attempt.see_through()
     return outcome if isinstance(outcome, Run) else await attempt.conclude(outcome)
 
 
 async def _run_equipped(job: _Job, adding: Adding) -> Run:
     """Run the command with its packages: once, or once more if it missed one and may be repeated."""
     attempt = _Attempt(job, adding)
-    outcome = await attempt.see_through(_while_recording(job, attempt.in_cell()))
+    outcome = await attempt.see_through()
     if isinstance(outcome, Run):
         return outcome
     missing = attempt.missed(outcome)
@@ -125,31 +123,32 @@ class _Attempt:
         if not (job.place.mounts or job.wearing.window or job.live.leash.cancelled.done()):
             after_run(job.host, job.sandbox, engine, self._task.place, self._task.ahead)
 
-    async def see_through(self, running: Coroutine[Any, Any, Outcome]) -> Outcome | Run:
-        """Return how the command ended, or the run with its end on record if that was done meanwhile."""
-        quiet = self._job.live.leash.quiet
-        if quiet is None:
-            return await running
-        is_over = asyncio.get_running_loop().create_future()
+    async def see_through(self) -> Outcome | Run:
+        """Have the cell made and the run put on record at the same time; a run not on record never starts.
 
-        async def to_the_end() -> Outcome:
-            try:
-                return await running
-            finally:
-                is_over.set_result(None)
-
-        async def once_quiet() -> Run | None:
-            await first_of(quiet, is_over)
-            return await self.conclude(quiet.result()) if quiet.done() else None
-
-        outcome, ended = await asyncio.gather(to_the_end(), once_quiet(), return_exceptions=True)
-        if isinstance(ended, BaseException):
-            raise ended
-        if ended is None and isinstance(outcome, BaseException):
-            raise outcome
-        if isinstance(outcome, BaseException):  # what is left of the cell is the engine's to see to
-            _log.warning("run %s has ended, its cell could not: %s", self._job.live.run.id, outcome)
-        return ended or outcome  # type: ignore[return-value] # one of them is there, and no exception
+        Return how the command ended, or the run with its end on record if that was done meanwhile.
+        """
+        quiet, ended = self._job.live.leash.quiet, None
+        # One task, and the rest in ours: each one more would cost every run as much as a file that is read.
+        cell = asyncio.ensure_future(self.in_cell())
+        try:
+            # The cell is told of its command first: beside the ledger's thread each step of ours costs more.
+            await asyncio.sleep(0)
+            await _put_on_record(self._job)
+            if quiet is not None:
+                await first_of(quiet, cell)
+                ended = await self.conclude(quiet.result()) if quiet.done() else None
+        except asyncio.CancelledError:
+            cell.cancel()
+            raise
+        finally:
+            await settled(cell)
+            failure = None if cell.cancelled() else cell.exception()
+        if ended is None:
+            return cell.result()
+        if failure is not None:  # what is left of the cell is the engine's to see to
+            _log.warning("run %s has ended, its cell could not: %s", ended.id, failure)
+        return ended
 
     async def conclude(self, outcome: Outcome) -> Run:
         """Have on record how the command ended, and what it missed."""
@@ -164,27 +163,20 @@ class _Attempt:
         return None if self._adding is None else missed(self._adding, outcome, self._words.text)
 
 
-async def _while_recording(job: _Job, running: Coroutine[Any, Any, Outcome]) -> Outcome:
-    """Have the cell made and the run put on record at the same time; a run not on record never starts."""
+async def _put_on_record(job: _Job) -> None:
+    """Let the command start once the run is on record; have its cell gone if it cannot be."""
     live = job.live
-
-    async def put_on_record() -> None:
-        try:
-            live.run = await trees.before(job.host, job.sandbox, live.run)
-            may_repeat = job.decided.missing == "repeat"
-            await refuse_large(job.host, job.sandbox, live, may_repeat=may_repeat)
-            live.run = await _started(job.host, live)
-        except BaseException:
-            live.cut(RunEvent.BROKE)
-            raise
-        live.leash.go.set_result(None)
-
-    outcome, record = await asyncio.gather(running, put_on_record(), return_exceptions=True)
-    for result in (record, outcome):
-        if isinstance(result, BaseException):
-            raise result
-    assert isinstance(outcome, Outcome)
-    return outcome
+    try:
+        may_repeat = job.decided.missing == "repeat"
+        # What will go back must know what it goes back to: nobody else writes since the trial began.
+        seen = None if may_repeat or live.run.keep != "always" else job.wearing.seen
+        live.run = await trees.before(job.host, job.sandbox, live.run, seen)
+        await refuse_large(job.host, job.sandbox, live, may_repeat=may_repeat)
+        live.run = await _started(job.host, live)
+    except BaseException:
+        live.cut(RunEvent.BROKE)
+        raise
+    live.leash.go.set_result(None)
 
 
 async def _started(host: Host, live: LiveRun) -> Run:

@@ -9,7 +9,7 @@ from petri.model import Changes, Run, Sandbox
 from petri.operations import Host
 from petri.operations.becoming import settled_files
 from petri.operations.keeping import kept_tree_at_work
-from petri.operations.looking import tree_of
+from petri.operations.looking import Glimpse, tree_of
 from petri.trees import Change
 
 _log = logging.getLogger("petri.trees")
@@ -17,19 +17,33 @@ _NAMED = 1_000
 """Paths of changes in a run's row; a run that unpacks a million files says how many they were."""
 
 
-async def before(host: Host, sandbox: Sandbox, run: Run) -> Run:
-    """Return `run` with the tree it starts from, which is kept; what changes from now on is its doing."""
+async def before(host: Host, sandbox: Sandbox, run: Run, seen: Glimpse | None = None) -> Run:
+    """Return `run` with the tree it starts from, which is kept; what changes from now on is its doing.
+
+    `seen`: the files as the run found them a moment ago; while that is fresh, from then on.
+    """
     while True:
         await settled_files(host, sandbox)
         async with host.keeper.at_work(sandbox.id):
             if sandbox.id in host.becomings.due:
                 continue  # since a moment ago
+            if seen is not None and _is_still(host, sandbox, seen):
+                return replace(run, tree_before=seen.tree)
             if sandbox.lifetime == "ephemeral":
                 tree = await tree_of(host, sandbox.id)
             else:
                 tree = await kept_tree_at_work(host, sandbox)
             host.workspaces.mark(sandbox.id)
             return replace(run, tree_before=tree)
+
+
+def _is_still(host: Host, sandbox: Sandbox, seen: Glimpse) -> bool:
+    """Say whether `seen` will do, having begun to note what changes from then on.
+
+    Not if somebody else has looked since: what they found different would be nobody's doing.
+    """
+    is_kept = sandbox.lifetime == "ephemeral" or host.keeper.kept.get(sandbox.id) == seen.tree
+    return is_kept and seen.is_fresh and host.workspaces.mark(sandbox.id, bytes.fromhex(seen.tree))
 
 
 async def after(host: Host, sandbox: Sandbox) -> tuple[str | None, Changes | None]:

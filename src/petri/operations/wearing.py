@@ -26,6 +26,7 @@ from petri.environment.building import (
 from petri.model import Addition, Command, Sandbox
 from petri.operations import Host, LiveRun
 from petri.operations.command import BASE_ENV, Decided
+from petri.operations.looking import Glimpse
 
 _log = logging.getLogger("petri.outfits")
 _SEEN_AT = {"python": ("prefix", f"{WINDOW_AT}/python"), "javascript": ("node_modules", NODE_MODULES)}
@@ -39,6 +40,8 @@ _NOTHING = Outfit()
 class Wearing:
     """A run's packages. It is one run's alone, and changes while that goes on."""
 
+    seen: Glimpse | None = None
+    """Its files, when that was looked for in them."""
     found: Wanted | None = None
     """What it was found to want, without what was asked for by name."""
     outfit: Outfit = _NOTHING

@@ -234,9 +234,9 @@ class Workspaces:
     def _project(self, owner: int | None) -> int | None:
         return owner if self.holding.quota is not None else None
 
-    def mark(self, sandbox_id: str) -> None:
-        """Begin to note what changes, from the last look on."""
-        self._indexes.mark(sandbox_id)
+    def mark(self, sandbox_id: str, found: bytes | None = None) -> bool:
+        """Begin to note what changes from the last look on, unless that `found` another tree; say whether."""
+        return self._indexes.mark(sandbox_id, found)
 
     def changes(self, sandbox_id: str) -> list[Change]:
         """Return what is different since the mark, by path, as of the last look."""

@@ -37,6 +37,8 @@ def open_beneath(top: int, path: str, flags: int, *, follow: bool = True) -> int
     flags |= os.O_CLOEXEC
     if not flags & os.O_PATH:
         flags |= _HARMLESS
+    if not path:  # the folder itself: there is no step that could lead out, and each look begins with it
+        return os.open(".", flags, dir_fd=top)
     if not kernel.has_openat2():
         return _open_by_parts(top, path, flags)
     resolve = kernel.RESOLVE_BENEATH | kernel.RESOLVE_NO_MAGICLINKS
@@ -44,7 +46,7 @@ def open_beneath(top: int, path: str, flags: int, *, follow: bool = True) -> int
         resolve |= kernel.RESOLVE_NO_SYMLINKS
     for _ in range(_TRIES):
         try:
-            return kernel.openat2(top, as_bytes(path) or b".", flags, resolve)
+            return kernel.openat2(top, as_bytes(path), flags, resolve)
         except BlockingIOError:
             continue
     raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))

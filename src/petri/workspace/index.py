@@ -82,6 +82,11 @@ class Index:
         """The address of the tree, as of the last look."""
         return self._address(b"")
 
+    def found(self, tree: bytes) -> bool:
+        """Say whether the last look found `tree`; not, if there was none yet."""
+        top = self._seen.get(b"")
+        return top is not None and top.address == tree
+
     def folders(self) -> Iterator[bytes]:
         """Yield every folder's path, the workspace's own being empty."""
         yield from self._seen

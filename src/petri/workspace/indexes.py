@@ -76,10 +76,13 @@ class Indexes:
         with self._of(sandbox_id, waits=reading.waits) as kept:
             yield kept.index, self._look_and_watch(sandbox_id, kept, top, reading, restless=restless)
 
-    def mark(self, sandbox_id: str) -> None:
-        """Begin to note what is different from now on."""
+    def mark(self, sandbox_id: str, found: bytes | None = None) -> bool:
+        """Begin to note what is different from now on; not if the last look `found` another tree."""
         with self._of(sandbox_id) as kept:
+            if found is not None and not kept.index.found(found):
+                return False
             kept.marked = {}
+            return True
 
     def changes(self, sandbox_id: str) -> list[Change]:
         """Return what is different since the mark, by path, as of the last look."""

@@ -19,6 +19,9 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _BODILESS = (204, 304)
 _OURS = (b"connection", b"transfer-encoding")
 """Headers that only the one who frames the answer can know."""
+_SHORT_BYTES = 1 << 16
+"""An answer no longer than this comes in one piece, right behind its head, and is sent together with it: to
+send twice costs both sides twice."""
 
 
 class Line(Protocol):
@@ -74,6 +77,8 @@ class Exchange:
         self._owed_bytes: int | None = 0
         """Of the answer; None if its end is marked otherwise."""
         self._is_chunked = False
+        self._unsent = b""
+        """The head of a short answer, until its body is here."""
 
     # ------------------------------------------------------------------------ for the connection
 
@@ -174,7 +179,11 @@ class Exchange:
         if not self.keep_alive:
             framing.append((b"connection", b"close"))
         theirs = [(name, value) for name, value in headers if name.lower() not in _OURS]
-        self._line.write(head_of(status, (*self._line.default_headers(), *theirs, *framing)))
+        head = head_of(status, (*self._line.default_headers(), *theirs, *framing))
+        if self._owed_bytes and self._owed_bytes <= _SHORT_BYTES:
+            self._unsent = head
+        else:
+            self._line.write(head)
         self.is_answering = True
 
     def _can_be_followed(self) -> bool:
@@ -198,7 +207,8 @@ class Exchange:
             if len(body) > self._owed_bytes:
                 raise RuntimeError(f"the answer is longer than its Content-Length, by {len(body)} at least")
             self._owed_bytes -= len(body)
-            self._line.write(body)
+            self._line.write(self._unsent + body)
+            self._unsent = b""
         if is_last:
             self._finish()
 
