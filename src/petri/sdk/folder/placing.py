@@ -247,6 +247,7 @@ class _Otherwise(Exception):
 
 CHANGED = "it changed here in the meantime"
 OCCUPIED = "there is a folder here with things in it that the rules ignore"
+IGNORED = "there is something here that the rules ignore"
 
 
 RESPELLING = b".petri-respelling"
