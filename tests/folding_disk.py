@@ -24,6 +24,7 @@ _ATTRIBUTES = struct.Struct("<6Q10I")
 _ENTRY = struct.Struct("<4QII")
 _SET = struct.Struct("<IIQQQQQQIIIIIIII")
 _LARGEST = 1 << 17
+_LONGEST_NAME = 255
 _ROOT = 1
 
 
@@ -96,6 +97,8 @@ class FoldingDisk:
             os.write(kernel, _ANSWER.pack(_ANSWER.size + len(said), -failed, unique) + said)
 
     def _found(self, folder: Node, name: bytes) -> Node:
+        if len(name) > _LONGEST_NAME:  # whatever is done to a name, it is looked for first
+            raise _error(errno.ENAMETOOLONG)
         try:
             return folder.names[folded(name)][1]
         except KeyError:

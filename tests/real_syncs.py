@@ -70,6 +70,12 @@ class RealSyncs:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(target)
 
+    def make_folder(self, box: str, path: str) -> None:
+        """Have an empty folder there."""
+        place = self.top(box) / path
+        remove(place)
+        place.mkdir(parents=True)
+
     def move(self, box: str, path: str, to: str) -> None:
         """Have what is at one path at another, where nothing is."""
         top = self.top(box)

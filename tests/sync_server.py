@@ -4,6 +4,7 @@ It stands in for the real one in tests of the client. What it does with records 
 """
 
 import json
+import os
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -30,7 +31,7 @@ from petri.syncing.records import (
 from petri.syncing.settling import Meeting, Settled, settle
 from petri.syncing.stream import Incoming, Outgoing
 from petri.syncing.telling import NewFile, steps
-from petri.trees import EMPTY, File, FolderObject, Link, address, decode, find, walk
+from petri.trees import EMPTY, File, Folder, FolderObject, Link, address, decode, find, walk
 
 STAMP = b"20261116-120000"
 MEDIA = "application/vnd.petri.sync"
@@ -117,15 +118,21 @@ class SyncServer:
         """Have a file there, as a run would; None removes what is there."""
         growing = Growing(self.fetch, self.sandboxes[sandbox])
         if content is None:
-            growing.set(path.encode(), None)
+            growing.set(os.fsencode(path), None)
         else:
-            growing.set(path.encode(), File(self._keep(content), len(content), mode))
+            growing.set(os.fsencode(path), File(self._keep(content), len(content), mode))
         self.sandboxes[sandbox] = growing.tree(self.put)
 
     def link(self, sandbox: str, path: str, target: str) -> None:
         """Have a link there."""
         growing = Growing(self.fetch, self.sandboxes[sandbox])
-        growing.set(path.encode(), Link(target.encode()))
+        growing.set(os.fsencode(path), Link(target.encode()))
+        self.sandboxes[sandbox] = growing.tree(self.put)
+
+    def make_folder(self, sandbox: str, path: str) -> None:
+        """Have an empty folder there."""
+        growing = Growing(self.fetch, self.sandboxes[sandbox])
+        growing.set(os.fsencode(path), Folder(EMPTY))
         self.sandboxes[sandbox] = growing.tree(self.put)
 
     def files(self, sandbox: str) -> dict[bytes, bytes]:

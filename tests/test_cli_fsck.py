@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable
@@ -34,7 +35,7 @@ def filled(server: Server) -> dict[str, str]:
 @pytest.mark.slow
 def test_a_store_is_well_and_then_damaged(new_server: Callable[..., Server]) -> None:
     server = new_server()
-    filled(server)
+    taken = filled(server)
     busy = fsck(server)
     assert (busy.returncode, "stop it first" in busy.stderr) == (125, True)
     server.stop()
@@ -50,6 +51,11 @@ def test_a_store_is_well_and_then_damaged(new_server: Callable[..., Server]) -> 
     pack.write_bytes(content)
     damaged = fsck(server, "--deep")
     assert damaged.returncode == 1
+    assert (
+        f"snapshot {taken['id']} of sandbox {taken['sandbox_id']}, cannot be had again: a." in damaged.stdout
+    )
+    assert f"sandbox {taken['sandbox_id']}, as its files are now, cannot be had again: a." in damaged.stdout
+    assert re.search(r"run run-\w+, before it, cannot be had again: a\. An undo", damaged.stdout)
     assert "default: " in damaged.stdout
     assert "damaged" in damaged.stdout
 
@@ -84,6 +90,8 @@ def test_what_a_snapshot_needs_and_is_not_there_is_named(new_server: Callable[..
 
     assert told.returncode == 1
     assert f"object {taken['tree']} is not there" in told.stdout
+    assert f"snapshot {taken['id']} of sandbox {taken['sandbox_id']}, cannot be had again: /." in told.stdout
+    assert "Delete it, and take another" in told.stdout
 
 
 def test_the_metrics_say_what_the_store_takes(http: httpx.Client, sandbox: str) -> None:

@@ -171,3 +171,48 @@ def test_a_manifest_that_is_damaged_costs_no_object_and_lets_nothing_half_back(r
     store = Store(root, clock=clock)
     assert store.fsck("acme", deep=True) == []
     store.close()
+
+
+@pytest.mark.parametrize("at", [0, 3, 30, 500, -10], ids=["magic", "length", "record", "content", "seal"])
+def test_a_bit_that_changed_in_the_last_batch_is_no_crash(root: Path, at: int) -> None:
+    store = Store(root)
+    [first] = put(store, noise(800))
+    store.close()
+    begin = packs(root)[0].stat().st_size
+    store = Store(root)
+    [last] = put(store, noise(900, 1))
+    store.close()
+    flip(packs(root)[0], at if at < 0 else begin + at)
+    size = packs(root)[0].stat().st_size
+
+    store = Store(root)
+
+    [finding] = store.fsck("acme", deep=False)
+    assert f"pack 1 is damaged {'at' if at in (0, 3) else 'between'} byte {begin}" in finding
+    assert store.has("acme", [first, last]) == {first}
+    assert packs(root)[0].stat().st_size == size, "it is still there for somebody to look at"
+    put(store, noise(900, 1))
+    assert read(store, last) == noise(900, 1)
+    assert read(store, first) == noise(800)
+    store.close()
+
+
+@pytest.mark.parametrize("left", ["short", "unwritten"])
+def test_what_a_crash_leaves_of_the_last_batch_is_nothing_wrong(root: Path, left: str) -> None:
+    store = Store(root)
+    [first] = put(store, noise(800))
+    store.close()
+    begin = packs(root)[0].stat().st_size
+    store = Store(root)
+    put(store, noise(9000, 1))
+    store.close()
+    content = packs(root)[0].read_bytes()
+    cut = begin + 5000
+    packs(root)[0].write_bytes(content[:cut] + bytes(len(content) - cut if left == "unwritten" else 0))
+
+    store = Store(root)
+
+    assert store.fsck("acme", deep=True) == []
+    assert store.has("acme", [first]) == {first}
+    assert packs(root)[0].stat().st_size == begin
+    store.close()

@@ -144,3 +144,33 @@ def test_a_trial_says_what_would_move_and_moves_nothing(
     assert done.bytes_sent + done.bytes_received < 2000
     assert (syncs.sandboxes[box], sorted(folder.rglob("*"))) == (before, here)
     assert sorted(mirror.sync().sent.added) == ["large", "mine"]
+
+
+def test_two_that_lose_in_one_second_are_both_kept(
+    folder: Path, mirror: Mirror, syncs: SyncServer, box: str
+) -> None:
+    versions = []
+    for number in range(3):
+        mirror.sync(prefer="local")
+        (folder / "f").write_text(f"mine {number}")
+        syncs.write(box, "f", b"theirs %d" % number)
+        versions.append(b"theirs %d" % number)
+        mirror.sync(prefer="local")
+
+    kept = set(syncs.files(box).values())
+    assert kept == {b"mine 2", *versions}
+    assert {path.read_bytes() for path in folder.iterdir()} == kept
+
+
+def test_two_names_that_are_one_when_cut_short_are_kept_apart(
+    folder: Path, mirror: Mirror, syncs: SyncServer, box: str
+) -> None:
+    names = ["n" * 254 + end for end in "12"]
+    for name in names:
+        (folder / name).write_text("mine " + name[-1])
+        syncs.write(box, name, b"theirs " + name[-1].encode())
+
+    mirror.sync(prefer="local")
+
+    assert set(syncs.files(box).values()) == {b"mine 1", b"mine 2", b"theirs 1", b"theirs 2"}
+    assert all(len(path.name) <= 255 for path in folder.iterdir())

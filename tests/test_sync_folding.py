@@ -1,5 +1,6 @@
 """A folder whose file system takes `Main` and `main` for one name, as on a Mac: a real one, by FUSE."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -183,3 +184,38 @@ def test_what_is_ignored_here_is_not_overwritten_by_another_spelling_of_it(folde
 
     assert [each.path for each in done.conflicts] == ["Secret"]
     assert folder.here()["secret"] == "mine"
+
+
+@pytest.mark.parametrize("name", ["n" * 255, "n" * 236 + "é" * 9], ids=["letters", "letters of two bytes"])
+def test_the_longest_name_there_is_can_be_spelt_otherwise(folder: Folder, name: str) -> None:
+    folder.there(**{name: "1"})
+    folder.pull()
+    folder.there(**{name: None, name.upper(): "1"})
+
+    folder.pull()
+
+    assert folder.here() == {name.upper(): "1"}
+    assert folder.is_in_step()
+
+
+def test_a_name_that_cannot_be_spelt_otherwise_is_left_as_it_was(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.there(readme="1")
+    folder.pull()
+    folder.there(readme=None, README="1")
+    rename = os.rename
+
+    def refusing(old: bytes, new: bytes, **folders: int) -> None:
+        if new == b"README":
+            raise PermissionError(errno.EPERM, "no")
+        rename(old, new, **folders)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", refusing)
+        with pytest.raises(PermissionError):
+            folder.pull()
+
+    assert folder.here() == {"readme": "1"}
+    folder.pull()
+    assert folder.here() == {"README": "1"}

@@ -155,6 +155,31 @@ def test_a_dry_run_in_the_sandbox_is_waited_for(folder: Path, real: RealSyncs, s
         eventually(lambda: (real.top(box) / "meanwhile").exists(), 20)
 
 
+def test_what_is_refused_for_long_is_said_once_and_asked_less_and_less(
+    folder: Path, real: RealSyncs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = real.create()
+    real.write(box, "x/theirs", b"1")
+    (folder / ".gitignore").write_text("x/\n")
+    (folder / "x").write_text("a file here, an ignored folder there")
+    troubles: list[str] = []
+    asked: list[float] = []
+    exchange = Mirror.exchange
+
+    def counted(mirror: Mirror, wish: Wish) -> Synced:
+        asked.append(time.monotonic())
+        return exchange(mirror, wish)
+
+    monkeypatch.setattr(Mirror, "exchange", counted)
+    with kept_in_step(folder, box, real.url, troubles):
+        eventually(lambda: len(asked) >= 4, 30)
+        assert asked[3] - asked[2] > 1.5 * (asked[2] - asked[1]), "it waits longer each time"
+        assert len(troubles) == 1
+        (folder / "x").unlink()  # and when something is saved, it does not wait at all
+        eventually(lambda: ".gitignore" in {path.name for path in real.top(box).iterdir()}, 2)
+    assert [("rules ignore" in said) for said in troubles] == [True]
+
+
 def test_a_sandbox_that_is_deleted_meanwhile_ends_it(folder: Path, real: RealSyncs) -> None:
     box = real.create()
     (folder / "f").write_text("1")

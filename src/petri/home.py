@@ -11,7 +11,7 @@ import asyncio
 import fcntl
 import os
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,13 @@ from petri.store import Store
 from petri.wire import CreateKey, KeyAnswer, NewKey, PatchTenant, TenantAnswer, TenantName
 
 _PAGE = 200
+_ALL_RUNS = 2**31
+_SHOWN = 5
+_REMEDIES = {
+    "sandbox": "Copy what you need out of its workspace; then restore it to another moment, or delete it",
+    "snapshot": "Delete it, and take another of a sandbox that still has those files",
+    "run": "An undo to it will be refused; later ones work",
+}
 
 
 @contextmanager
@@ -114,18 +121,32 @@ class Storeroom:
 
     def check(self, tenant: str, *, deep: bool) -> list[str]:
         """Return what is wrong with what is kept for a tenant, in words; `deep` reads every byte."""
-        findings = self._store.fsck(tenant, deep=deep)
-        named = self._runner.run(self._ledger.named_trees(tenant, 0))
+        findings = self._store.findings(tenant, deep=deep)
+        named = self._runner.run(self._ledger.named_trees(tenant, _ALL_RUNS))
+        wanted = named.promised | self._kept(tenant, named.needed)
+        said = [each.words for each in findings]
         try:
-            wanted = named.promised | self._kept(tenant, named.needed)
             lost = self._store.missing(tenant, [bytes.fromhex(tree) for tree in sorted(wanted)])
         except PetriError as error:  # a folder object that is damaged says nothing of what is in it
-            return [*findings, error.message]
-        return findings + [
+            lost, said = [], [*said, error.message]
+        said += [
             f"object {digest.hex()} is not there, and a sandbox or a snapshot needs it: it was lost, or it "
             "is a file of a workspace so large that not all of it is kept"
             for digest in lost
         ]
+        bad = {each.digest for each in findings if each.digest is not None} | set(lost)
+        return said + (list(self._needing(tenant, bad, named.whose)) if bad else [])
+
+    def _needing(
+        self, tenant: str, bad: Collection[bytes], whose: Iterable[tuple[str, str]]
+    ) -> Iterator[str]:
+        """Yield who needs objects that are lost or damaged, and what can be done."""
+        for tree, who in dict.fromkeys(whose):
+            places = self._store.places(tenant, bytes.fromhex(tree), bad)
+            if places:
+                shown = ", ".join(place.decode(errors="backslashreplace") or "/" for place in places[:_SHOWN])
+                more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+                yield f"{who}, cannot be had again: {shown}{more}. {_REMEDIES[who.partition(' ')[0]]}"
 
     def _kept(self, tenant: str, named: Collection[str]) -> set[str]:
         """Return those of `named` whose keeping was begun: of these, nothing may be missing."""

@@ -40,7 +40,7 @@ from petri.ledger import (
 )
 from petri.ledger.becoming import Back, Rewind, Side
 from petri.ledger.counting import Counts, counts
-from petri.ledger.events import Deed, Happening, HistoryRow
+from petri.ledger.events import UNCHANGED, Deed, Happening, HistoryRow
 from petri.ledger.keys import KeyQuery
 from petri.ledger.pages import Page
 from petri.ledger.readers import Readers
@@ -215,7 +215,7 @@ class Ledger:
 
     async def give_up_becoming(self, sandbox_id: str, tree: str, now: str | None, why: str) -> None:
         """Write down that the files of a sandbox will not be `tree` after all; they are `now`, as before."""
-        happening = Happening(sandbox_id, time.time(), "files.unchanged", {"tree": now, "why": why})
+        happening = Happening(sandbox_id, time.time(), UNCHANGED, {"tree": now, "why": why})
         await self._writer.do(lambda connection: becoming.give_up(connection, tree, happening), must=True)
 
     async def unsettled(self) -> list[Sandbox]:
@@ -342,7 +342,7 @@ class Ledger:
         return await self._readers.do(lambda connection: events.page(connection, sandbox_id, limit, cursor))
 
     async def file_history(self, sandbox_id: str, limit: int) -> list[HistoryRow]:
-        """Return what happened to a sandbox's files, or may have: the latest first, `limit` at most."""
+        """Return what happened to a sandbox's files, or may have and was not given up: the latest first."""
         return await self._readers.do(lambda connection: events.latest(connection, sandbox_id, limit))
 
     async def counts(self, tenant: str | None = None) -> Counts:

@@ -1,6 +1,6 @@
 """The history: a row for whatever happened to a sandbox, a run or a tenant. Rows are added, never changed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,11 @@ class HistoryRow:
     detail: Mapping[str, Any]
     """Where a state was entered, it is here as `state`: the history alone tells the whole life."""
 
+    @property
+    def is_beginning(self) -> bool:
+        """Whether it is how a sandbox began."""
+        return self.kind == "create"
+
 
 @dataclass(frozen=True, slots=True)
 class Deed:
@@ -48,6 +53,10 @@ class Happening:
 
 _ADD = Prepared(insert(events))
 _BEFORE_A_RUN = ("run.queue", "run.start")
+UNCHANGED = "files.unchanged"
+"""Files will not be what they were to be."""
+_GIVEN_UP = ("files.restore", "files.undo", "files.merge")
+"""What may have been said of them then."""
 _NAME = "events"
 """What cursors call a history."""
 
@@ -65,11 +74,27 @@ def page(connection: Connection, sandbox_id: str, limit: int, cursor: str | None
 
 
 def latest(connection: Connection, sandbox_id: str, limit: int) -> list[HistoryRow]:
-    """Return what happened to a sandbox's files, or may have: the latest first, `limit` at most."""
+    """Return what happened to a sandbox's files, or may have: the latest first, `limit` at most.
+
+    Its creation is last, unless that is further back.
+    """
     theirs = select(events).where(events.c.sandbox_id == rows.text(sandbox_id))
     wanted = theirs.where(events.c.kind.not_in(_BEFORE_A_RUN)).order_by(events.c.number.desc()).limit(limit)
     found = [_to_history(row, 0) for row in connection.execute(wanted).mappings()]
-    return [row for row in found if row.run_id is not None or "tree" in row.detail]
+    telling = (row for row in found if row.run_id is not None or "tree" in row.detail or row.is_beginning)
+    return list(_without_given_up(telling))
+
+
+def _without_given_up(rows: Iterable[HistoryRow]) -> Iterator[HistoryRow]:
+    """Leave out what was to become of files and did not, and that it did not."""
+    is_given_up = False
+    for row in rows:
+        if row.kind == UNCHANGED:
+            is_given_up = True
+        elif is_given_up and row.kind in _GIVEN_UP:
+            is_given_up = False
+        else:
+            yield row
 
 
 def fetch(connection: Connection, wanted: Select[Any], limit: int, cursor: str | None) -> Page[HistoryRow]:

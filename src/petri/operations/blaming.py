@@ -20,7 +20,7 @@ from petri.operations import Caller, Host
 from petri.operations.becoming import Kept
 from petri.operations.moments import is_sandbox, tree_now
 from petri.threads import in_thread
-from petri.trees import File, Folder, find
+from petri.trees import EMPTY, File, Folder, find
 
 _STEPS = 2_000
 """How far back is looked."""
@@ -199,7 +199,14 @@ async def _steps(host: Host, sandbox: Sandbox) -> list[Step]:
     """Return what may have changed the files, the latest first."""
     rows = await host.ledger.file_history(sandbox.id, _STEPS)
     runs = {run.id: run for run in await host.ledger.runs_by_id([row.run_id for row in rows if row.run_id])}
-    return list(_joined(rows, runs, sandbox.first_tree))
+    # What was there first is known if nothing is further back than that.
+    is_all = bool(rows) and rows[-1].is_beginning
+    first = (sandbox.first_tree or EMPTY.hex()) if is_all else None
+    return list(_joined([row for row in rows if _may_change(row)], runs, first))
+
+
+def _may_change(row: HistoryRow) -> bool:
+    return row.run_id is not None or "tree" in row.detail
 
 
 def _is_all(record: list[Step]) -> bool:
@@ -241,6 +248,8 @@ def _differs(kept: Kept, step: Step, path: bytes) -> bool | None:
     """Say whether a path is another after a step than before; None where the trees are not kept."""
     if step.before is None or step.after is None:
         return None
+    if step.before == step.after:
+        return False  # whether they are kept or not
     try:
         trees = (bytes.fromhex(step.before), bytes.fromhex(step.after))
         before, after = (find(kept.folder, tree, path) for tree in trees)

@@ -33,14 +33,14 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from petri.errors import Unavailable
-from petri.store.check import check
+from petri.store.check import Finding, check, places
 from petri.store.disk import make_folder, on_disk
 from petri.store.layout import LIST, Piece, pieces_of
 from petri.store.packing import unpack
@@ -195,8 +195,16 @@ class Store:
 
         `deep` reads every object and verifies it, else only what says where objects are is read.
         """
+        return [each.words for each in self.findings(tenant, deep=deep)]
+
+    def findings(self, tenant: str, *, deep: bool) -> list[Finding]:
+        """Return the same, each with the object that it is about."""
         with self._shelf(tenant) as shelf:
             return list(check(shelf, deep=deep))
+
+    def places(self, tenant: str, tree: bytes, objects: Collection[bytes]) -> list[bytes]:
+        """Return the paths in `tree` that are one of `objects`; what cannot be read is passed over."""
+        return sorted(places(lambda folder: self.get_folder(tenant, folder), tree, objects))
 
     def missing(self, tenant: str, trees: Iterable[bytes]) -> list[bytes]:
         """Return the objects that `trees` need and the tenant's store does not have."""

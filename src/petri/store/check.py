@@ -1,6 +1,8 @@
 """Whether everything is as it should be, while others read and write."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from typing import NamedTuple
 
 from petri.errors import NotFound, PetriError
 from petri.store.contents import load_index, read_contents
@@ -9,17 +11,26 @@ from petri.store.packs import Pack, index_path
 from petri.store.reading import check_object
 from petri.store.shelf import Shelf
 from petri.store.table import Found
+from petri.trees import EMPTY, Fetch, File, Folder, FolderObject
 
 
-def check(shelf: Shelf, *, deep: bool) -> Iterator[str]:
-    """Yield what is wrong, in words. `deep` reads every byte; else only what says where things are."""
-    yield from shelf.findings
+class Finding(NamedTuple):
+    """Something that is wrong."""
+
+    words: str
+    digest: bytes | None = None
+    """The object it is wrong with, if it is one."""
+
+
+def check(shelf: Shelf, *, deep: bool) -> Iterator[Finding]:
+    """Yield what is wrong. `deep` reads every byte; else only what says where things are."""
+    yield from map(Finding, shelf.findings)
     with shelf.guard:
         packs = list(shelf.packs.values())
     for pack in packs:
-        yield from _pack(shelf, pack, deep=deep)
+        yield from map(Finding, _pack(shelf, pack, deep=deep))
     for found in list(shelf.table):
-        yield from _object(shelf, found, deep=deep)
+        yield from (Finding(words, found.digest) for words in _object(shelf, found, deep=deep))
 
 
 def _pack(shelf: Shelf, pack: Pack, *, deep: bool) -> Iterator[str]:
@@ -75,3 +86,22 @@ def _object(shelf: Shelf, found: Found, *, deep: bool) -> Iterator[str]:
             yield f"object {found.digest.hex()} is not whole: {error.message}"
     except PetriError as error:
         yield error.message
+
+
+def places(fetch: Fetch, tree: bytes, objects: Collection[bytes]) -> Iterator[bytes]:
+    """Yield the paths in `tree` that are one of `objects`, as far as its folders can be read."""
+    waiting = [(b"", tree)]
+    while waiting:
+        path, folder = waiting.pop()
+        if folder in objects:
+            yield path
+        inside: FolderObject = {}
+        if folder != EMPTY:
+            with suppress(PetriError):
+                inside = fetch(folder)
+        for name, entry in inside.items():
+            inner = path + b"/" + name if path else name
+            if isinstance(entry, Folder):
+                waiting.append((inner, entry.address))
+            elif isinstance(entry, File) and entry.digest in objects:
+                yield inner

@@ -13,7 +13,16 @@ from typing import NamedTuple
 from blake3 import blake3
 
 from petri.store.disk import replace_file
-from petri.store.layout import PACK_MAGIC, batches, is_whole, records, void
+from petri.store.layout import (
+    PACK_MAGIC,
+    Batch,
+    batches,
+    is_unwritten,
+    is_whole,
+    records,
+    stray_bytes,
+    void,
+)
 from petri.store.manifest import Dead
 from petri.store.packs import index_path
 from petri.store.table import BUCKETS, ENTRY, Found, Place, bucket_of, entry, found_in
@@ -62,20 +71,38 @@ def read_contents(number: int, descriptor: int) -> Contents:
     )
 
 
-def recovered(descriptor: int) -> int:
-    """Have nothing in a pack count, after a crash, but whole batches; return where the last of them ends.
+class Recovered(NamedTuple):
+    """What is left of a pack after a crash."""
+
+    end: int
+    """Where the last batch ends that counts, or that is kept for somebody to look at."""
+    damaged: list[Batch]
+    """Batches that are not as they were written, and not by a crash: that leaves them short, or unwritten."""
+    stray: int
+    """Bytes behind the last batch that no crash leaves there."""
+
+
+def recovered(descriptor: int) -> Recovered:
+    """Have nothing in a pack count, after a crash, but whole batches.
 
     What was known to be on the disk when a later batch was written is believed; the rest is read. A batch
     that is not whole costs only itself, not those behind it.
     """
     end = durable = 0
-    for batch in reversed(list(batches(descriptor))):
+    damaged = []
+    found = list(batches(descriptor))
+    for batch in reversed(found):
         if batch.at < durable or is_whole(descriptor, batch):
             durable = max(durable, batch.durable)
             end = max(end, batch.end)
+        elif not is_unwritten(descriptor, batch):
+            damaged.append(batch)
+            end = max(end, batch.end)
+            void(descriptor, batch)
         elif end:
             void(descriptor, batch)
-    return max(end, len(PACK_MAGIC))
+    reached = found[-1].end if found else len(PACK_MAGIC)
+    return Recovered(max(end, len(PACK_MAGIC)), damaged, stray_bytes(descriptor, reached))
 
 
 def save_index(pack: Path, contents: Contents) -> None:

@@ -40,6 +40,8 @@ _RECORD = struct.Struct("<32sBBxxII")
 _SEAL_BYTES = 16
 _PIECE = struct.Struct("<I32s")
 _READ_BYTES = 1 << 20
+_PAGE = 4096
+"""What a file system writes at once, or not at all."""
 
 
 class Record(NamedTuple):
@@ -139,6 +141,27 @@ def is_whole(descriptor: int, batch: Batch) -> bool:
         hasher.update(part)
         at += len(part)
     return read_at(descriptor, _SEAL_BYTES, end) == _seal(header, hasher.digest())
+
+
+def is_unwritten(descriptor: int, batch: Batch) -> bool:
+    """Say if part of `batch` is as a power cut leaves it: its place is there, and nothing in it."""
+    at = batch.at - batch.at % _PAGE
+    while at < batch.end:
+        begin, end = max(at, batch.at), min(at + _PAGE, batch.end)
+        if not any(read_at(descriptor, end - begin, begin)):
+            return True
+        at += _PAGE
+    return False
+
+
+def stray_bytes(descriptor: int, at: int) -> int:
+    """Return how many bytes from `at` on are neither the beginning of a batch nor unwritten."""
+    rest = os.fstat(descriptor).st_size - at
+    header = read_at(descriptor, _HEADER.size, at)
+    if len(header) < _HEADER.size or not any(header):
+        return 0
+    magic, *_, check = _HEADER.unpack(header)
+    return 0 if magic == _BATCH_MAGIC and crc32(header[:_UNCHECKED]) == check else rest
 
 
 def void(descriptor: int, batch: Batch) -> None:

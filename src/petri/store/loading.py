@@ -1,11 +1,21 @@
 """A tenant's packs as they lie on the disk, also after a crash, made ready for use."""
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from petri.store.contents import NOTHING, Contents, load_index, read_contents, recovered, save_index
+from petri.errors import counted
+from petri.store.contents import (
+    NOTHING,
+    Contents,
+    Recovered,
+    load_index,
+    read_contents,
+    recovered,
+    save_index,
+)
 from petri.store.disk import read_at, write_at
 from petri.store.layout import PACK_MAGIC
 from petri.store.manifest import Manifest, load_manifest
@@ -85,13 +95,27 @@ def _read(pack: Pack, findings: list[str]) -> Contents:
             pack.is_spoilt = True
             return NOTHING
         write_at(descriptor, PACK_MAGIC, 0)  # the crash came right after its birth
-    pack.end = recovered(descriptor)
-    os.ftruncate(descriptor, pack.end)
+    left = recovered(descriptor)
+    findings.extend(_told(pack.number, left))
+    pack.end = left.end
+    if not left.stray:
+        os.ftruncate(descriptor, pack.end)
     # What was read may be in the kernel's memory alone, and from now on others will count on it.
     pack.sync(pack.end)
+    pack.is_spoilt = left.stray > 0  # that stays for somebody to look at: nothing is written over it
     contents = read_contents(pack.number, descriptor)
     pack.close()
     return contents
+
+
+def _told(number: int, left: Recovered) -> Iterator[str]:
+    for batch in left.damaged:
+        yield (
+            f"pack {number} is damaged between byte {batch.at} and {batch.end}: "
+            f"{counted(batch.objects, 'object')} in it, put there last, cannot be used any more"
+        )
+    if left.stray:
+        yield f"pack {number} is damaged at byte {left.end}: no batch is there, but {left.stray} bytes"
 
 
 def _counting(pack: Pack, contents: Contents, manifest: Manifest | None, findings: list[str]) -> Contents:

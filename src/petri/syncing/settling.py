@@ -5,7 +5,8 @@ folder's rules do not ignore takes part: that is its *visible* tree. What is ign
 in a folder that is deleted otherwise. A folder with nothing visible in it is visible only if agreed on.
 """
 
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from petri import trees
@@ -109,11 +110,15 @@ def but(fetch: Fetch, put: Put, tree: bytes, paths: Iterable[bytes], other: byte
     return growing.tree(put)
 
 
-def conflict_path(path: bytes, stamp: bytes) -> bytes:
-    """Return where the version that lost is kept: beside the one that won."""
+def conflict_path(path: bytes, stamp: bytes, is_taken: Callable[[bytes], bool] = lambda _: False) -> bytes:
+    """Return where the version that lost is kept: beside the one that won, where nothing is."""
     folder, slash, name = path.rpartition(b"/")
-    ending = CONFLICT + stamp
-    return folder + slash + name[: _LONGEST_NAME - len(ending)] + ending
+    for number in itertools.count(1):
+        ending = CONFLICT + stamp + (b"-%d" % number if number > 1 else b"")
+        found = folder + slash + name[: _LONGEST_NAME - len(ending)] + ending
+        if not is_taken(found):
+            return found
+    raise AssertionError  # there is always another number
 
 
 def _sifted(meeting: Meeting, path: bytes, entry: Entry | None) -> Entry | None:
@@ -173,11 +178,20 @@ def _resolved(
     meeting: Meeting, tree: bytes, conflicts: list[PathConflict], prefer: Prefer, stamp: bytes
 ) -> bytes:
     growing = Growing(meeting.fetch, tree)
+    taken: set[bytes] = set()
+
+    def is_taken(path: bytes) -> bool:
+        # Both sides are to call it the same, so it must be free on both.
+        sides = (meeting.folder, meeting.sandbox)
+        return path in taken or any(trees.find(meeting.fetch, each, path) is not None for each in sides)
+
     for path, _, sandbox, folder, _ in conflicts:
         winner, loser = (folder, sandbox) if prefer == "local" else (sandbox, folder)
         growing.set(path, winner)
         if loser is not None:
-            growing.set(conflict_path(path, stamp), loser)
+            beside = conflict_path(path, stamp, is_taken)
+            taken.add(beside)
+            growing.set(beside, loser)
     return growing.tree(meeting.put)
 
 

@@ -8,6 +8,7 @@ what came of it. Else our own former version would be in conflict with the prese
 """
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from petri.sdk.folder.answer import DeltaFailed, Reading, Receiving, Told
 from petri.sdk.folder.contents import Contents, Restless
 from petri.sdk.folder.line import Answer, Line, Sending
 from petri.sdk.folder.memory import Memory
-from petri.sdk.folder.placing import Kept, Placing
+from petri.sdk.folder.placing import IGNORED, Kept, Placing
 from petri.sdk.folder.request import (
     Held,
     Offer,
@@ -222,7 +223,14 @@ class Exchange:
         again.run({*placing.touched, *(path for path, _ in placing.kept)})
         self._state.keep(again.objects)
         self._scan.is_new |= again.is_new
-        return placing.kept
+        return [self._explained(each) for each in placing.kept]
+
+    def _explained(self, kept: Kept) -> Kept:
+        """Say what is in the way, where that was there all along and nobody looks at it."""
+        place = os.path.join(self._top, kept.path)
+        is_folder = os.path.isdir(place) and not os.path.islink(place)
+        is_ignored = os.path.lexists(place) and self._scan.ignoring.ignores(kept.path, is_folder=is_folder)
+        return kept._replace(reason=IGNORED) if is_ignored else kept
 
     def _remember(self, peer: Peer | None, start: Start, told: Told, kept: list[Kept]) -> None:
         apart = [*told.unwanted, *(path for path, _ in kept)]

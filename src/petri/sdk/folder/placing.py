@@ -115,14 +115,25 @@ class Placing:
         ):
             self._check(step.source, source, name)
             if self._fold and self._fold(step.source) == self._fold(step.target):
-                # To rename from one spelling to another is nothing at all, on Linux.
-                between = name + RESPELLING
-                _rename_to_nothing(source, name, source, between)
-                name = between
-            _rename_to_nothing(source, name, target, new)
+                self._respell((source, name), (target, new))
+            else:
+                _rename_to_nothing(source, name, target, new)
         self._moves.append(step)
         self._gone.add(step.source)
         self.touched.add(step.source)
+
+    @staticmethod
+    def _respell(old: tuple[int, bytes], new: tuple[int, bytes]) -> None:
+        """Have a name in another spelling. To rename from one to the other is nothing at all, on Linux."""
+        folder, name = old
+        room = _LONGEST_NAME - len(RESPELLING)
+        between = os.fsencode(name[:room].decode(errors="ignore")) + RESPELLING
+        _rename_to_nothing(folder, name, folder, between)
+        try:
+            _rename_to_nothing(folder, between, *new)
+        except (_Otherwise, OSError):
+            os.rename(between, name, src_dir_fd=folder, dst_dir_fd=folder)
+            raise
 
     def _place(self, path: bytes, staged: Callable[[int | None], str]) -> None:
         """Put a file or a link at `path`, by rename."""
@@ -247,10 +258,10 @@ class _Otherwise(Exception):
 
 CHANGED = "it changed here in the meantime"
 OCCUPIED = "there is a folder here with things in it that the rules ignore"
-
-
 RESPELLING = b".petri-respelling"
-"""What is added to a name for the moment between two spellings of it."""
+"""What is added to a name for the moment between two spellings of it. Whoever is killed then leaves it."""
+_LONGEST_NAME = 255
+IGNORED = "there is something here that the rules ignore"
 
 
 def _turn(step: Step) -> int:

@@ -18,6 +18,8 @@ from petri.syncing import STAGE, Prefer
 
 ASK_S = 1.0
 """How long the sandbox is not asked for what is new there."""
+REFUSED_S = 15.0
+"""How long the sandbox is not asked at most, of what it refused."""
 LOOK_S, LOOK_AT_LAST_S = 60.0, 300.0
 """How long the folder is not looked through as a whole: until nothing is being saved, or in any case."""
 _STEP_MS, _DEBOUNCE_MS = 5, 30
@@ -47,6 +49,9 @@ class Watching:
         self._waiting = threading.Lock()
         self._exchanges = self._run()
         self._failures = 0
+        self._not_before = 0.0
+        """When to try again what was refused, if nothing is saved until then."""
+        self._said = ""
         self._conflicts: tuple[PathConflict, ...] = ()
 
     def next(self) -> Synced | None:
@@ -82,7 +87,7 @@ class Watching:
         looked = time.monotonic() - LOOK_S  # what was saved before the watch began, nobody told
         for changes in saved:
             touched = self._inside(path for _, path in changes)
-            if changes and not touched:
+            if (changes and not touched) or (not changes and time.monotonic() < self._not_before):
                 continue
             # Whoever saves does not wait for that: it takes as long as there are files.
             if time.monotonic() - looked > (LOOK_AT_LAST_S if changes else LOOK_S) or self._failures:
@@ -105,30 +110,34 @@ class Watching:
         while not self._stop.is_set():
             try:
                 done = self._mirror.exchange(self._wish._replace(touched=touched))
-            except PathsConflict as error:
-                self._tell(error)
-                return None
             except Conflict as error:
-                # A dry run or a restore is under way there, or a file here is never quiet: that ends.
-                if not self._mirror.is_there():
+                # A dry run or a restore is under way there, or a file here is never quiet: that ends. Or
+                # something ignored is in the way, until somebody moves it.
+                if not isinstance(error, PathsConflict) and not self._mirror.is_there():
                     raise
-                self._failures += 1
-                self._tell(error)
-                self._stop.wait(ASK_S)
-                touched = None
+                self._put_off(error)
+                return None
             except (HostError, Busy) as error:
                 self._failures += 1
                 self._tell(error)
                 self._stop.wait(pause_s(self._failures))
                 touched = None
             else:
-                self._failures = 0
+                self._failures, self._not_before, self._said = 0, 0.0, ""
                 return done
         return None
 
+    def _put_off(self, error: PetriError) -> None:
+        """Try again when something is saved; else after a while, and then after a longer one."""
+        self._tell(error)
+        self._not_before = time.monotonic() + min(ASK_S * 2.0**self._failures, REFUSED_S)
+        self._failures += 1
+
     def _tell(self, error: PetriError) -> None:
-        if self._trouble is not None:
+        """Say what is wrong, once for as long as it is."""
+        if self._trouble is not None and error.message != self._said:
             self._trouble(error)
+        self._said = error.message
 
     def _told(self, done: Synced | None) -> Iterator[Synced]:
         """Yield what is worth telling: a conflict once, not every second."""
