@@ -133,7 +133,7 @@ def test_one_in_which_somebody_only_listened_is_as_it_was_made(networks: Network
 
 
 def test_one_whose_socket_somebody_still_holds_serves_nobody_again(networks: Networks) -> None:
-    """A run may hand its sockets to another of its sandbox, through a socket among their files."""
+    """As the kernel does, of a socket that was on its way to another when its cell ended."""
     here, there = socket.socketpair()
 
     def hand_over() -> None:
