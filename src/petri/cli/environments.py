@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from petri.cli.options import connect, json_before, json_option
-from petri.cli.printing import NOTHING, age, plain, print_fields, print_json, print_table
+from petri.cli.printing import NOTHING, age, plain, print_fields, print_json, print_table, without
 
 if TYPE_CHECKING:
     from petri.wire import EnvironmentAnswer
@@ -40,7 +40,7 @@ def show(sandbox: str, run_id: str | None, *, as_json: bool) -> None:
         return
     print_fields(
         (
-            ("environment", found.environment or "none: nothing that ran here wanted packages"),
+            ("environment", found.environment or _none(found)),
             ("decided by", found.why or found.source),
             ("size", f"{found.size_bytes / _MIB:.1f} MiB" if found.packages else None),
             ("built", f"{age(found.built_at)} ago" if found.built_at else None),
@@ -54,8 +54,8 @@ def show(sandbox: str, run_id: str | None, *, as_json: bool) -> None:
     for package in found.packages:
         if package.built_from is not None:
             click.echo(plain(f"built in a cell: {package.name} {package.version} from {package.built_from}"))
-    for each in found.not_installed:
-        click.echo(plain(f"not installed: {each.name}: {each.why}"))
+    for names, why in without(found.not_installed):
+        click.echo(plain(f"not installed: {names}: {why}"))
 
 
 @env.command()
@@ -91,6 +91,14 @@ def export(sandbox: str, run_id: str | None, *, as_json: bool) -> None:
         print_json({"environment": found.environment, "lock": found.lock})
     else:
         click.echo(found.lock, nl=False)
+        if not found.lock:
+            click.echo(plain(f"petri: {sandbox} has no packages, and so the lock is empty"), err=True)
+
+
+def _none(found: "EnvironmentAnswer") -> str:
+    if found.not_installed:
+        return "none: what is wanted could not be had"
+    return "none: nothing that ran here wanted packages"
 
 
 def _found(sandbox: str, run_id: str | None) -> "EnvironmentAnswer":
