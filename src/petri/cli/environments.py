@@ -1,6 +1,7 @@
 """`petri env show`, `diff` and `export`: which packages runs have, and how to have them elsewhere."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 _MIB = 2**20
 _CHANGED = 1
+_FILES = frozenset(("requirements.txt", "package.json", "package-lock.json", "bun.lock"))
+"""That an export may consist of: whatever a server says, no other is written."""
 run_option = click.option("--run", "run_id", help="Of this run, not of the last that wanted packages.")
 
 
@@ -80,19 +83,40 @@ def diff(one: str, other: str, *, as_json: bool) -> None:
 @env.command()
 @click.argument("sandbox")
 @run_option
+@click.option(
+    "--to", "folder", type=click.Path(file_okay=False, path_type=Path), help="Write it there, as files."
+)
 @json_option
-def export(sandbox: str, run_id: str | None, *, as_json: bool) -> None:
+def export(sandbox: str, run_id: str | None, folder: Path | None, *, as_json: bool) -> None:
     """Print a lock, with versions and hashes, that rebuilds the packages of SANDBOX elsewhere.
 
+    With --to it is files: requirements.txt for Python; package.json for JavaScript, with package-lock.json
+    for `npm ci` and bun.lock for `bun install --frozen-lockfile`.
+
     Example: petri env export crawler > requirements.txt && pip install --require-hashes -r requirements.txt
+             petri env export site --to elsewhere && cd elsewhere && npm ci --ignore-scripts
     """
     found = _found(sandbox, run_id)
+    if folder is not None:
+        _write(folder, found.files)
     if as_json:
-        print_json({"environment": found.environment, "lock": found.lock})
-    else:
+        print_json({"environment": found.environment, "lock": found.lock, "files": found.files})
+    elif folder is None:
         click.echo(found.lock, nl=False)
-        if not found.lock:
-            click.echo(plain(f"petri: {sandbox} has no packages, and so the lock is empty"), err=True)
+    if not found.lock:
+        click.echo(plain(f"petri: {sandbox} has no packages, and so the lock is empty"), err=True)
+    elif folder is None and not as_json and "package.json" in found.files:
+        click.echo("petri: JavaScript takes more than this lock; --to DIR writes all of it", err=True)
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
+    """Have files in a folder; none that is there is written over."""
+    named = [name for name in files if name in _FILES]
+    if there := [name for name in named if (folder / name).exists()]:
+        raise click.UsageError(plain(f"{folder / there[0]} exists, and is not written over"))
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in named:
+        (folder / name).write_text(files[name], encoding="utf-8")
 
 
 def _none(found: "EnvironmentAnswer") -> str:
