@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bench import Row, Served, interleaved, p50, progress, served
+from petri.settings import for_installers
 
 PACKAGES = ("numpy", "pandas", "matplotlib", "requests")
 FIRST_TIMES = 10
@@ -66,7 +67,8 @@ def _served() -> float:
 
 def _bare() -> float:
     with tempfile.TemporaryDirectory(prefix="petri-bench-") as scratch:
-        env = {**os.environ, "UV_CACHE_DIR": f"{scratch}/cache", "UV_SYSTEM_CERTS": "1"}
+        # What the server starts its own uv with: the same certificates, proxies, index and patience.
+        env = {**for_installers(), "UV_CACHE_DIR": f"{scratch}/cache"}
         uv = [str(UV), "--quiet"]
         subprocess.run([*uv, "venv", "--python", "/usr/bin/python3", f"{scratch}/env"], env=env, check=True)
         _settled()

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import settings
 
 from tests.examples import WHOLE
+from tests.package_index import PackageIndex
 from tests.programs import put_programs
 
 if TYPE_CHECKING:  # each brings half of Petri, and whoever hands out tests to others reads this file first
@@ -247,3 +248,14 @@ def mirror(folder: Path, box: str, syncs: "SyncServer") -> "Iterator[Mirror]":
 
     with Mirror(folder, box, syncs.url, retries=0) as mirror:
         yield mirror
+
+
+@pytest.fixture
+def index() -> Iterator[PackageIndex]:
+    """An index of our own: `alpha` needs `beta` below 2."""
+    index = PackageIndex()
+    index.add("alpha", "1.0", "beta<2")
+    index.add("beta", "1.0")
+    index.add("beta", "2.0")
+    yield index
+    index.stop()

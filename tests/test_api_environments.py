@@ -458,6 +458,24 @@ def test_the_command_line_shows_compares_and_exports(http: httpx.Client, server:
     assert "petri: not installed: sklern: " in refused.stderr
 
 
+def test_cli_says_a_reason_once_and_that_a_lock_is_empty(http: httpx.Client, server: Server) -> None:
+    env = {**os.environ, "PETRI_URL": server.url}
+
+    def petri(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([str(PETRI), *words], env=env, capture_output=True, text=True, check=False)
+
+    petri("create", "--name", "torn")
+    sandbox = json.loads(petri("show", "torn", "--json").stdout)["id"]
+    http.put(f"/v1/sandboxes/{sandbox}/files/requirements.txt", content="beta==1.0\nbeta==2.0\nalpha==7\n")
+
+    ran = petri("exec", "torn", "--code", "print('ran')")
+    shown, lock = petri("env", "show", "torn"), petri("env", "export", "torn")
+
+    assert (ran.stdout, ran.stderr.count("not installed: ")) == ("ran\n", 1)
+    assert "none: what is wanted could not be had" in shown.stdout
+    assert (lock.stdout, lock.stderr) == ("", "petri: torn has no packages, and so the lock is empty\n")
+
+
 # ------------------------------------------------------------------------------------------------ lasting
 
 

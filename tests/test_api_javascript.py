@@ -7,7 +7,9 @@ import base64
 import hashlib
 import io
 import json
+import os
 import shutil
+import subprocess
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -21,7 +23,7 @@ import pytest
 from petri.engine.tools import Tool, run_tool
 from petri.environment.building import JavaScriptPackages
 from petri.settings import for_installers
-from tests.conftest import Server
+from tests.conftest import PETRI, Server
 
 pytestmark = [
     pytest.mark.slow,
@@ -209,3 +211,53 @@ async def test_no_script_of_a_package_runs_even_if_somebody_trusts_it(tmp_path: 
     assert (folder / "node_modules/sharp/package.json").exists()
     assert not ran.exists()
     assert all("--ignore-scripts" in argv for argv in words)  # here bun runs none without it, either
+
+
+@pytest.mark.skipif(shutil.which("npm", path="/usr/bin") is None, reason="this host has no npm")
+def test_an_exported_lock_rebuilds_the_same_packages_by_npm_and_by_bun(
+    http: httpx.Client, server: Server, tmp_path: Path
+) -> None:
+    wants = {"express": "4.18.2", "@sindresorhus/is": "4.6.0", "chalk": "4.1.2", "ms": "2.1.3"}
+    sandbox = http.post("/v1/sandboxes", json={"name": "elsewhere"}).json()["id"]
+    http.put(f"/v1/sandboxes/{sandbox}/files/package.json", content=json.dumps({"dependencies": wants}))
+    http.put(f"/v1/sandboxes/{sandbox}/files/main.cjs", content="require('express')")
+    ran = http.post(f"/v1/sandboxes/{sandbox}/exec", json={"filename": "main.cjs"}, timeout=120).json()
+    assert (ran["exit_code"], ran["not_installed"]) == (0, []), ran
+    (bun,) = (server.home / "petri/environments/tools").glob("bun-*")
+    install = {
+        "npm": ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", f"--cache={tmp_path}/cache"],
+        "bun": [str(bun), "install", "--frozen-lockfile", "--ignore-scripts"],
+    }
+
+    for name, words in install.items():
+        there = tmp_path / name
+        export = [str(PETRI), "env", "export", "elsewhere", "--to", str(there)]
+        subprocess.run(export, env={**os.environ, "PETRI_URL": server.url}, check=True)
+        subprocess.run(words, cwd=there, env=for_installers(), check=True, capture_output=True)
+
+        assert _versions(there / "node_modules") == sorted(ran["installed"])
+
+
+def _versions(folder: Path) -> list[str]:
+    """Return what is installed in a folder, as in `ms@2.1.3`, each once."""
+    found = set()
+    for manifest in folder.rglob("package.json"):
+        inside = manifest.parent.relative_to(folder).as_posix().rpartition("node_modules/")[2]
+        said = json.loads(manifest.read_text())
+        if said.get("name") == inside and "version" in said:
+            found.add(f"{inside}@{said['version']}")
+    return sorted(found)
+
+
+def test_an_export_writes_over_nothing(http: httpx.Client, server: Server, tmp_path: Path) -> None:
+    sandbox = http.post("/v1/sandboxes", json={}).json()["id"]
+    ask = {"code": "require('ms')", "language": "javascript"}
+    assert http.post(f"/v1/sandboxes/{sandbox}/exec", json=ask, timeout=120).json()["installed"]
+    (tmp_path / "package.json").write_text("mine")
+
+    words = [str(PETRI), "env", "export", sandbox, "--to", str(tmp_path)]
+    env = {**os.environ, "PETRI_URL": server.url}
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
+
+    assert done.returncode != 0 and "is not written over" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["package.json"]

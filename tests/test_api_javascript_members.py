@@ -107,6 +107,30 @@ def test_a_script_of_a_member_finds_the_others(http: httpx.Client) -> None:
     assert http.get(f"/v1/sandboxes/{sandbox}/files/packages/app/package.json").text == manifest
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        {"command": "npx --no said-so"},
+        {"command": "cd packages/app && npx --no said-so"},
+        {"command": "npm run --silent say -w app"},
+        {"code": "console.log(require('child_process').execSync('said-so') + '')", "language": "javascript"},
+    ],
+)
+def test_a_program_of_a_member_is_found_by_its_name(http: httpx.Client, ask: dict[str, str]) -> None:
+    files = {
+        **workspace(),
+        "packages/lib/cli.js": "#!/usr/bin/env node\nconsole.log(require('./index.js').said)",
+    }
+    files["packages/lib/package.json"] = '{"name": "@me/lib", "bin": {"said-so": "./cli.js"}}'
+    files["packages/app/package.json"] = '{"name": "app", "scripts": {"say": "said-so"}}'
+    sandbox = put(http, files)
+    run(http, sandbox, command="chmod +x packages/lib/cli.js")
+
+    answer = run(http, sandbox, **ask)
+
+    assert answer["stdout"].strip() == "lib", answer
+
+
 def test_a_run_can_change_a_member_and_use_it(http: httpx.Client) -> None:
     sandbox = put(http, {**workspace(), "packages/app/main.cjs": CJS})
     change = "echo \"exports.said = 'new'\" > packages/lib/index.js && node packages/app/main.cjs"

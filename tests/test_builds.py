@@ -34,9 +34,9 @@ from petri.environment.building.yard import LIMITS
 from petri.model import Limits
 from petri.settings import for_installers
 from petri.workspace import raze
+from tests.environments import PYTHON, UV, YESTERDAY, imported, silent, want
 from tests.package_index import PackageIndex, sdist, wheel
 from tests.programs import put_programs
-from tests.test_environments import PYTHON, UV, YESTERDAY, imported, silent, want
 
 pytestmark = pytest.mark.long
 OWNER = 0x7000_0000 if os.geteuid() == 0 else None

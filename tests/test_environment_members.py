@@ -176,3 +176,79 @@ def test_of_more_than_can_be_linked_those_that_are_wanted_are(tmp_path: Path) ->
 
     assert len(found) == MOST_LINKS
     assert {"mine", last} <= found.keys()
+
+
+@pytest.mark.parametrize(
+    ("said", "programs"),
+    [
+        ("cli.js", {"lib": "packages/lib/cli.js"}),
+        ({"a": "./cli.js", "b": "../cli.js"}, {"a": "packages/lib/cli.js", "b": "packages/cli.js"}),
+        ({"gone": "gone.js", "out": "../../../etc/passwd", "abs": "/etc/passwd", "n": 1}, {}),
+        (dict.fromkeys(("../x", "a/b", ".", "..", "a\0", "", "-x", "é", "x" * 300), "cli.js"), {}),
+        (["cli.js"], {}),
+    ],
+)
+def test_programs_of_members_are_files_of_the_workspace(said: object, programs: dict[str, str]) -> None:
+    files = {
+        "package.json": manifest(workspaces=["packages/*"]),
+        "packages/lib/package.json": manifest("@me/lib", bin=said),
+        "packages/lib/cli.js": "",
+        "packages/cli.js": "",
+        "main.js": "",
+    }
+
+    assert dict(look(files, "main.js").members[0].programs) == programs
+
+
+def test_programs_of_members_are_linked_beside_installed_ones(tmp_path: Path) -> None:
+    (tmp_path / ".bin").mkdir()
+    for name in ("tsc", "tool"):
+        (tmp_path / ".bin" / name).touch()
+    member = Member("mine", "lib", (("tool", "lib/cli.js"),))
+
+    assert node_modules([member], tmp_path, "/there") == {
+        "mine": "/workspace/lib",
+        ".bin/tool": "/workspace/lib/cli.js",
+        ".bin/tsc": "/there/.bin/tsc",
+    }
+
+
+def _many(count: int, pattern: str) -> Files:
+    each = {f"packages/p{number}/package.json": manifest(f"p{number}") for number in range(count)}
+    return {"package.json": manifest(workspaces=[pattern]), "main.js": "", **each}
+
+
+def test_members_beyond_those_that_are_linked_are_told_of() -> None:
+    all_of_them = look(_many(500, "packages/*"), "main.js")
+    too_many = look(_many(501, "packages/*"), "main.js")
+
+    assert (len(all_of_them.members), refused(all_of_them)) == (500, {})
+    assert len(too_many.members) == 500
+    assert "more packages of its own than are linked" in refused(too_many)["workspaces"]
+
+
+def test_members_declared_by_path_beyond_those_that_are_linked_are_told_of() -> None:
+    files = _many(501, "packages/p0")
+    paths = {f"p{number}": f"file:packages/p{number}" for number in range(501)}
+
+    found = look({**files, "package.json": manifest(dependencies=paths)}, "main.js")
+
+    assert len(found.members) == 500 and "workspaces" in refused(found)
+
+
+def test_folders_beyond_those_that_are_looked_at_are_told_of() -> None:
+    empty = {f"packages/q{number}/x.txt": "" for number in range(4_000)}
+
+    for pattern in ("packages/*", "packages/**"):
+        found = look({**_many(3, pattern), **empty}, "main.js")
+
+        assert sorted(linked(found)) == ["p0", "p1", "p2"]  # what comes first is looked at
+        assert "4,000 folders" in refused(found)["workspaces"]
+
+
+def test_as_many_folders_as_are_looked_at_are_all_looked_at() -> None:
+    empty = {f"packages/e{number}/x.txt": "" for number in range(3_990)}
+
+    found = look({**_many(3, "packages/**"), **empty}, "main.js")
+
+    assert (sorted(linked(found)), refused(found)) == (["p0", "p1", "p2"], {})

@@ -1,16 +1,26 @@
 """Which package a name means. Right, or nothing; never wrong."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from petri.environment import Language, Policy, Refusal, Requirement, meaning, vetted
-from petri.environment.needs.names.curated import DISTRIBUTION, ELSEWHERE, GENERIC, MISTAKEN, NAMESPACES
+from petri.environment import Ask, Code, Language, Policy, Refusal, Requirement, meaning, vetted, wanted
+from petri.environment.needs.names.curated import (
+    DISTRIBUTION,
+    ELSEWHERE,
+    GENERIC,
+    MISTAKEN,
+    NAMESPACES,
+    SPECIAL,
+    THEMSELVES,
+)
 from petri.environment.needs.names.debian import package_of
 from petri.environment.needs.names.edits import meant
+from petri.environment.needs.names.known import ESTABLISHED, SELDOM, is_alike, namesake
 from petri.environment.needs.names.npm import package_of as npm_package_of
-from petri.environment.needs.names.python import ESTABLISHED, is_alike, namesake
 from petri.environment.needs.names.tables import imports, npm_ranks, provenance, pypi_ranks, without_wheel
+from tests.projects import MemoryReader
 
 GOLDEN = Path(__file__).parent / "golden" / "tricky-imports.txt"
 TRICKY = [
@@ -24,6 +34,11 @@ HELD_OUT = [
     if line and not line.startswith("#")
 ]
 ANYTHING = Policy()
+
+
+def _rows(name: str) -> list[list[str]]:
+    lines = GOLDEN.with_name(name).read_text(encoding="utf-8").splitlines()
+    return [line.split() for line in lines if not line.startswith("#")]
 
 
 def _means(module: str, policy: Policy = ANYTHING) -> str:
@@ -53,6 +68,38 @@ def test_names_that_were_held_out_mean_their_package_or_nothing() -> None:
 
     assert {module: found for module, (found, right) in meant.items() if found not in (*right, "-")} == {}
     assert sum(found in right for found, right in meant.values()) / len(meant) >= 0.98
+
+
+def _is_right(python: str, module: str, right: str) -> bool:
+    major, minor = python.split(".")
+    code = Ask(Code(f"import {module}"), "python", python=(int(major), int(minor)))
+    found = wanted(MemoryReader({}), code)
+    named = {name for each in found.refused for name in re.findall("`([^`]+)`", each.sentence)}
+    if found.requirements or right in ("-", "="):
+        return [each.name for each in found.requirements] in ([each] for each in right.split("|")) or (
+            not found.requirements and not (right == "=" and found.refused)
+        )
+    return right[1:] in named if right.startswith("~") else "-" in right.split("|")
+
+
+@pytest.mark.parametrize("row", _rows("held-out-imports-2.txt"), ids="-".join)
+def test_another_name_that_was_held_out_means_its_package_or_nothing(row: list[str]) -> None:
+    python, module, right = row if len(row) == 3 else ["3.11", *row]
+
+    assert _is_right(python, module, right)
+
+
+@pytest.mark.parametrize(("typed", "right"), _rows("mistyped-packages.txt"))
+def test_a_mistyped_package_is_refused_with_the_name_it_has(typed: str, right: str) -> None:
+    found = vetted(typed, "python", ANYTHING)
+
+    assert isinstance(found, Refusal)
+    assert right == "-" or f"`{right}`" in found.sentence
+
+
+@pytest.mark.parametrize("module", ["crypto", "shutils", "enumb", "timedelta", "jsonify", "mock_open"])
+def test_a_little_used_namesake_of_something_known_is_not_installed(module: str) -> None:
+    assert _means(module) == "-"
 
 
 def test_a_misspelling_is_told_with_what_was_meant() -> None:
@@ -218,7 +265,17 @@ def test_what_a_person_decided_is_not_what_the_wheels_say_anyway() -> None:
     assert {module for module, name in decided.items() if DISTRIBUTION[module] == name} == unsure & {"ee"}
 
 
+@pytest.mark.parametrize("module", sorted(THEMSELVES))
+def test_what_is_known_to_be_itself_would_be_refused_else(module: str) -> None:
+    name = _means(module)
+
+    assert pypi_ranks()[name] >= ESTABLISHED and (name in without_wheel() or pypi_ranks()[name] >= SELDOM)
+
+
 def test_no_name_is_in_two_lists() -> None:
+    assert not SPECIAL.keys() & (
+        DISTRIBUTION.keys() | ELSEWHERE.keys() | MISTAKEN.keys() | GENERIC | THEMSELVES
+    )
     assert not DISTRIBUTION.keys() & ELSEWHERE.keys()
     assert not MISTAKEN.keys() & (DISTRIBUTION.keys() | ELSEWHERE.keys())
 

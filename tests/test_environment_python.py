@@ -321,3 +321,10 @@ def test_lines_are_those_of_the_file() -> None:
     source = b'"""\n\n"""\nimport a\n\nif x:\n    # c\n    import b\n'
 
     assert [(each.module, each.line) for each in imports(source, (3, 11))] == [("a", 4), ("b", 8)]
+
+
+def test_what_a_later_python_has_is_not_this_ones() -> None:
+    files = {"main.py": "import tomllib"}
+
+    assert refused(look(files, python=(3, 11))) == {}
+    assert refused(look(files, python=(3, 10))).keys() == {"tomllib"}

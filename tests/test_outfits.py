@@ -1,6 +1,7 @@
 """Whatever goes wrong with packages, a run starts."""
 
 import asyncio
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from petri.operations.command import Ask
 from petri.operations.exec import begin, outcome_of
 from petri.operations.outfitter import Installing, Outfitter, open_outfitter
 from petri.settings import for_installers
+from tests.calls import eventually
 from tests.hosts import CALLER, new_sandbox, open_host
 
 INSTALLING = Installing(Policy(), Rules(), for_installers(), lambda: True)
@@ -117,3 +119,19 @@ def test_a_run_that_takes_its_word_back_leaves_the_one_before() -> None:
     added = merged(merged((), [asked(1, "x==1")]), [asked(2, "x==2")])
 
     assert merged(added, [asked(2, "x==1")]) == (asked(1, "x==1"),)
+
+
+async def test_an_installer_that_hangs_at_start_holds_nobody_up_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = tmp_path / "hangs"
+    (tmp_path / "uv").write_text(f"#!/bin/sh\ntouch {hangs}; exec sleep 600\n")
+    (tmp_path / "uv").chmod(0o755)
+    (tmp_path / "python").symlink_to(sys.executable)
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        found = await opened(tmp_path, tasks)
+        await asyncio.to_thread(eventually, hangs.exists)
+
+        assert found is not None
+        found.stop()

@@ -165,7 +165,7 @@ async def open_host(settings: Settings) -> AsyncIterator[Host]:
                 workspaces.stop()
                 checkouts.stop()
                 if host.outfitter is not None:
-                    host.outfitter.environments.stop()
+                    host.outfitter.stop()
                 for watch in watching:
                     watch.cancel()
                 await note_uses(ledger, host.access)

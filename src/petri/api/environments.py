@@ -37,6 +37,7 @@ def _answer(found: Equipped) -> EnvironmentAnswer:
         packages=[package for part in parts for package in _packages(found, part)],
         not_installed=not_installed(found.packages),
         lock="".join(part.record.portable_lock for part in parts),
+        files={name: text for part in parts for name, text in part.record.portable_files.items()},
         size_bytes=sum(part.record.size for part in parts),
         built_at=timestamp(built_at) if built_at is not None else None,
         age_s=max(0.0, time.time() - built_at) if built_at is not None else None,

@@ -1,18 +1,21 @@
 """`petri env show`, `diff` and `export`: which packages runs have, and how to have them elsewhere."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from petri.cli.options import connect, json_before, json_option
-from petri.cli.printing import NOTHING, age, plain, print_fields, print_json, print_table
+from petri.cli.printing import NOTHING, age, plain, print_fields, print_json, print_table, without
 
 if TYPE_CHECKING:
     from petri.wire import EnvironmentAnswer
 
 _MIB = 2**20
 _CHANGED = 1
+_FILES = frozenset(("requirements.txt", "package.json", "package-lock.json", "bun.lock"))
+"""That an export may consist of: whatever a server says, no other is written."""
 run_option = click.option("--run", "run_id", help="Of this run, not of the last that wanted packages.")
 
 
@@ -40,7 +43,7 @@ def show(sandbox: str, run_id: str | None, *, as_json: bool) -> None:
         return
     print_fields(
         (
-            ("environment", found.environment or "none: nothing that ran here wanted packages"),
+            ("environment", found.environment or _none(found)),
             ("decided by", found.why or found.source),
             ("size", f"{found.size_bytes / _MIB:.1f} MiB" if found.packages else None),
             ("built", f"{age(found.built_at)} ago" if found.built_at else None),
@@ -54,8 +57,8 @@ def show(sandbox: str, run_id: str | None, *, as_json: bool) -> None:
     for package in found.packages:
         if package.built_from is not None:
             click.echo(plain(f"built in a cell: {package.name} {package.version} from {package.built_from}"))
-    for each in found.not_installed:
-        click.echo(plain(f"not installed: {each.name}: {each.why}"))
+    for names, why in without(found.not_installed):
+        click.echo(plain(f"not installed: {names}: {why}"))
 
 
 @env.command()
@@ -80,17 +83,46 @@ def diff(one: str, other: str, *, as_json: bool) -> None:
 @env.command()
 @click.argument("sandbox")
 @run_option
+@click.option(
+    "--to", "folder", type=click.Path(file_okay=False, path_type=Path), help="Write it there, as files."
+)
 @json_option
-def export(sandbox: str, run_id: str | None, *, as_json: bool) -> None:
+def export(sandbox: str, run_id: str | None, folder: Path | None, *, as_json: bool) -> None:
     """Print a lock, with versions and hashes, that rebuilds the packages of SANDBOX elsewhere.
 
+    With --to it is files: requirements.txt for Python; package.json for JavaScript, with package-lock.json
+    for `npm ci` and bun.lock for `bun install --frozen-lockfile`.
+
     Example: petri env export crawler > requirements.txt && pip install --require-hashes -r requirements.txt
+             petri env export site --to elsewhere && cd elsewhere && npm ci --ignore-scripts
     """
     found = _found(sandbox, run_id)
+    if folder is not None:
+        _write(folder, found.files)
     if as_json:
-        print_json({"environment": found.environment, "lock": found.lock})
-    else:
+        print_json({"environment": found.environment, "lock": found.lock, "files": found.files})
+    elif folder is None:
         click.echo(found.lock, nl=False)
+    if not found.lock:
+        click.echo(plain(f"petri: {sandbox} has no packages, and so the lock is empty"), err=True)
+    elif folder is None and not as_json and "package.json" in found.files:
+        click.echo("petri: JavaScript takes more than this lock; --to DIR writes all of it", err=True)
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
+    """Have files in a folder; none that is there is written over."""
+    named = [name for name in files if name in _FILES]
+    if there := [name for name in named if (folder / name).exists()]:
+        raise click.UsageError(plain(f"{folder / there[0]} exists, and is not written over"))
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in named:
+        (folder / name).write_text(files[name], encoding="utf-8")
+
+
+def _none(found: "EnvironmentAnswer") -> str:
+    if found.not_installed:
+        return "none: what is wanted could not be had"
+    return "none: nothing that ran here wanted packages"
 
 
 def _found(sandbox: str, run_id: str | None) -> "EnvironmentAnswer":

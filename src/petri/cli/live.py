@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 from petri.cli.diffs import print_diff
 from petri.cli.installing import Installing as InstallingLine
 from petri.cli.options import connect
-from petri.cli.printing import plain, print_json
+from petri.cli.printing import plain, print_json, without
 from petri.errors import Conflict, PetriError
 
 if TYPE_CHECKING:
@@ -179,8 +179,8 @@ def _show_changes(petri: "Client", answer: "ExecAnswer") -> None:
 
 
 def _remark(answer: "ExecAnswer") -> None:
-    for missing in answer.not_installed:
-        _complain(f"not installed: {missing.name}: {missing.why}")
+    for names, why in without(answer.not_installed):
+        _complain(f"not installed: {names}: {why}")
     if answer.timed_out:
         _complain("the run was stopped at its time limit")
     elif answer.disk_full:

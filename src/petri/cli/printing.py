@@ -12,6 +12,8 @@ from petri.cli.plain import plain as plain
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from petri.wire import NotInstalled
+
 NOTHING = "-"
 WIDEST = 60
 """Columns; a longer text is cut, or one name could push every other column off the screen."""
@@ -21,6 +23,14 @@ def print_json(value: "BaseModel | Sequence[BaseModel] | dict[str, Any]") -> Non
     """Print one line that a program can read."""
     # ASCII only, so that no name in it can speak to a terminal.
     click.echo(json.dumps(_as_data(value)))
+
+
+def without(missing: "Iterable[NotInstalled]") -> list[tuple[str, str]]:
+    """Return why packages are not there, each reason once, behind the names of all that it holds for."""
+    names: dict[str, list[str]] = {}
+    for each in missing:
+        names.setdefault(each.why, []).append(each.name)
+    return [(", ".join(those), why) for why, those in names.items()]
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -68,6 +68,8 @@ class Outfitter:
     commands: frozenset[str] = frozenset()
     """The programs that every cell has."""
     python: tuple[int, int] = (3, 11)
+    starting: asyncio.Task[None] | None = None
+    """What an installer is told at start; nobody waits for it."""
     known: OrderedDict[tuple[str, Ask], Wanted] = field(default_factory=OrderedDict)
     """What was found out, by the tree it was found in: the same files want the same."""
     known_bytes: int = 0
@@ -75,6 +77,12 @@ class Outfitter:
 
     added: OrderedDict[str, tuple[Addition, ...]] = field(default_factory=OrderedDict)
     """What runs asked for of late, by sandbox: whoever waited in line meanwhile must have it, too."""
+
+    def stop(self) -> None:
+        """Leave whatever nobody waits for: the server is ending. Called once, by `app`."""
+        if self.starting is not None:
+            self.starting.cancel()
+        self.environments.stop()
 
     def note_added(self, sandbox_id: str, added: tuple[Addition, ...]) -> None:
         """Keep what is on record by now, for those who looked there before."""
@@ -149,13 +157,12 @@ async def open_outfitter(
     except (NotInstalled, Unavailable) as error:
         _log.warning("no packages are installed by this server: %s", error)
         return None
-    tasks.create_task(python.acquaint())
+    starting = tasks.create_task(python.acquaint())
     environments.resume()
     major, minor = interpreter.version.split(".")
     windows = Windows(shelf.folder)
-    return Outfitter(
-        environments, installing.policy, windows, _programs() | COMMANDS, (int(major), int(minor))
-    )
+    commands, version = _programs() | COMMANDS, (int(major), int(minor))
+    return Outfitter(environments, installing.policy, windows, commands, version, starting)
 
 
 def _find_uv() -> str | None:

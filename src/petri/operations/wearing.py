@@ -126,6 +126,8 @@ def worn(host: Host, place: Place, decided: Decided, wearing: Wearing) -> tuple[
         place = _with_members(place, wearing, shown)
     elif shown:
         place = replace(place, mounts=(*place.mounts, *(_mount(each) for each in shown)))
+    if any(each.programs for each in wearing.members):
+        command = _with_programs(command, decided.language, "javascript")
     for environment in shown:
         command = _with_programs(command, decided.language, environment.record.lock.ecosystem)
     return place, command

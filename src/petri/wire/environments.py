@@ -31,6 +31,9 @@ class EnvironmentAnswer(Answer):
     not_installed: list[NotInstalled]
     lock: str
     """A file with versions and hashes that rebuilds it elsewhere: `pip install --require-hashes -r`."""
+    files: dict[str, str]
+    """The same as files of the names that installers look for: `requirements.txt` for `pip` and `uv`;
+    `package.json`, `package-lock.json` and `bun.lock` for `npm ci` and `bun install --frozen-lockfile`."""
     size_bytes: int
     built_at: str | None
     age_s: float | None

@@ -86,9 +86,9 @@ def manifest(requirements: Sequence[Requirement], pins: Sequence[Pin]) -> str:
 
 def manifest_of(lock: Lock) -> str:
     """Return the `package.json` that a lock belongs to."""
-    read = _read(lock.text)
+    said = read(lock.text)
     return json.dumps(
-        {"dependencies": read["workspaces"][""]["dependencies"], "overrides": read.get("overrides", {})}
+        {"dependencies": said["workspaces"][""]["dependencies"], "overrides": said.get("overrides", {})}
     )
 
 
@@ -96,7 +96,7 @@ def read_lock(text: str, pins: Sequence[Pin]) -> Lock:
     """Return the lock that a `bun.lock` is; `Unreadable` if it asks for anything but what a registry has."""
     promised = {(pin.name, pin.version): set(pin.hashes) for pin in pins if pin.hashes}
     try:
-        packages = {_package(entry) for entry in _read(text)["packages"].values()}
+        packages = {_package(entry) for entry in read(text)["packages"].values()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Unreadable(f"the resolver's lock cannot be read: {error}") from error
     for each in packages:
@@ -113,7 +113,7 @@ def read_lock(text: str, pins: Sequence[Pin]) -> Lock:
 def needed_by(lock: Lock) -> dict[str, tuple[str, ...]]:
     """Return for each package which others of the lock name it as a dependency."""
     who: dict[str, set[str]] = {}
-    for entry in _read(lock.text)["packages"].values():
+    for entry in read(lock.text)["packages"].values():
         name, _, _ = entry[0].rpartition("@")
         for wanted in entry[2].get("dependencies", {}):
             who.setdefault(wanted, set()).add(name)
@@ -132,8 +132,8 @@ def _package(entry: list[Any]) -> Package:
     return Package(name, version, (str(entry[3]),))
 
 
-def _read(text: str) -> Any:
-    """Read JSON with commas before its brackets, which is what bun writes."""
+def read(text: str) -> Any:
+    """Return what a `bun.lock` says: JSON, but with commas before its brackets."""
     return json.loads(_COMMA_OR_STRING.sub(lambda found: found[1] or "", text))
 
 

@@ -6,6 +6,7 @@ what is installed. An environment itself is everybody's, and knows of no project
 """
 
 from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from petri.environment.needs.nouns import Member
@@ -23,10 +24,13 @@ def node_modules(
     `installed` is the folder of an environment that the cell sees at `seen_at`. Of more than can be linked,
     those in `first` are; the others still find each other.
     """
+    members = list(members)
     links = {each.name: f"{_WORKSPACE}/{each.folder}".rstrip("/") for each in members}
+    links |= {f".bin/{name}": f"{_WORKSPACE}/{path}" for each in members for name, path in each.programs}
+    links = dict(islice(links.items(), MOST_LINKS))
     scopes = {scope for scope, slash, _ in (name.partition("/") for name in links) if slash}
     names = [] if installed is None else sorted(_names(installed, scopes))
-    for name in sorted(names, key=lambda name: name != ".bin" and name not in first):
+    for name in sorted(names, key=lambda name: not name.startswith(".bin") and name not in first):
         if len(links) >= MOST_LINKS:
             break
         links.setdefault(name, f"{seen_at}/{name}")

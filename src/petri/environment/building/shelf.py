@@ -22,7 +22,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -32,6 +32,7 @@ from blake3 import blake3
 
 from petri.environment.building.built import BuiltWheels, sync
 from petri.environment.building.bun import portable
+from petri.environment.building.exporting import portable_files
 from petri.environment.building.locks import Built, Lock, Package, portable_requirements
 
 _PASSABLE = 0o711
@@ -59,6 +60,13 @@ class Record:
         if self.lock.ecosystem == "javascript":
             return portable(self.lock.text)
         return portable_requirements(self.lock.packages)
+
+    @property
+    def portable_files(self) -> Mapping[str, str]:
+        """The same as files, each called as its installer wants it."""
+        if self.lock.ecosystem == "javascript":
+            return portable_files(self.lock)
+        return {"requirements.txt": self.portable_lock}
 
 
 @dataclass(slots=True, eq=False)

@@ -139,6 +139,8 @@ class Member:
     """One that npm allows: letters, digits and `._~-`, behind a scope or not, no dot in front."""
     folder: str
     """A path of the workspace."""
+    programs: tuple[tuple[str, str], ...] = ()
+    """What can be typed to run a file of it: names, and paths of the workspace."""
 
 
 @dataclass(frozen=True, slots=True)

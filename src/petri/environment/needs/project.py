@@ -24,6 +24,8 @@ class Project:
         self.reader = reader
         self.asks = False
         """Some source that was looked at names an installer of packages."""
+        self.cut: set[str] = set()
+        """Folders that have more below them than was looked at."""
         self._names: dict[str, frozenset[str]] = {}
         self._is_folder: dict[str, bool] = {}
 
@@ -67,10 +69,12 @@ class Project:
             yield folder
             for name in sorted(self.names(folder)):
                 path = join(folder, name)
+                if name in NOT_THE_PROJECT or "." in name or not self.is_folder(path):
+                    continue
                 if len(waiting) >= MOST_FOLDERS:
-                    return
-                if name not in NOT_THE_PROJECT and "." not in name and self.is_folder(path):
-                    waiting.append(path)
+                    self.cut.add(start)
+                    break
+                waiting.append(path)
 
 
 def join(folder: str, name: str) -> str:

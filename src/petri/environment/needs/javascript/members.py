@@ -7,15 +7,19 @@ links in a cell: a name is one that npm allows, and a folder lies in the workspa
 import os
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import islice
 
-from petri.environment.needs.bounds import MOST_FOLDERS
+from petri.environment.needs.bounds import MOST_FOLDERS, MOST_REQUIREMENTS
 from petri.environment.needs.manifests.parsing import json_object, string, strings, table
 from petri.environment.needs.names.npm import BUILTIN, is_name
+from petri.environment.needs.nouns import Member
 from petri.environment.needs.project import NOT_THE_PROJECT, Project, join, upwards, within
 
 _MOST_MEMBERS = 500
+_MOST_PROGRAMS = 50
+"""Of one of them."""
 _MOST_PATTERNS = 50
 _MOST_PARTS = 16
 _MOST_LOOKED_AT = 50_000
@@ -23,34 +27,66 @@ _MOST_LOOKED_AT = 50_000
 _MOST_PATH_BYTES = 1_000
 """Of a member's folder: it is to fit into a link."""
 _GROUPS = ("dependencies", "devDependencies", "optionalDependencies")
+_PROGRAM = re.compile(r"[A-Za-z0-9_][\w.-]{0,100}", re.ASCII)
 _BY_PATH = re.compile(r"(?:file|link|portal):(.{1,1000})")
 
 
-def members(project: Project, folders: Iterable[str]) -> dict[str, str]:
-    """Return the names and folders of what programs in `folders` find beside what is installed."""
-    found: dict[str, str] = {}
+@dataclass(slots=True)
+class Own:
+    """A project's own packages."""
+
+    folders: dict[str, str] = field(default_factory=dict)
+    """By their names."""
+    is_cut: bool = False
+    """There are more than were looked for."""
+
+    def add(self, name: str | None, folder: str) -> None:
+        """Take one, if its name and folder can be links."""
+        if name is None or not is_name(name) or name in BUILTIN or name in self.folders or not _fits(folder):
+            return
+        if len(self.folders) >= _MOST_MEMBERS:
+            self.is_cut = True
+        else:
+            self.folders[name] = folder
+
+
+def members(project: Project, folders: Iterable[str]) -> Own:
+    """Return what programs in `folders` find beside what is installed."""
+    found = Own()
     looking = _Looking(project)
     for place in dict.fromkeys(place for folder in folders for place in upwards(folder)):
         said = _manifest(project, place)
         for member in _listed(project, looking, place, said):
             inner = _manifest(project, member)
-            _add(found, string(inner.get("name")), member)
+            found.add(string(inner.get("name")), member)
             _add_declared(project, found, member, inner)
         _add_declared(project, found, place, said)
-        if len(found) >= _MOST_MEMBERS:
+        if found.is_cut:
             break
+    found.is_cut |= looking.is_cut
     return found
+
+
+def as_members(project: Project, own: Own) -> tuple[Member, ...]:
+    """Return them with the programs that each brings."""
+    return tuple(
+        Member(name, folder, tuple(_programs(project, name, folder)))
+        for name, folder in sorted(own.folders.items())
+    )
+
+
+def _programs(project: Project, name: str, folder: str) -> Iterator[tuple[str, str]]:
+    """Yield what `"bin": "cli.js"` or `"bin": {"tool": "cli.js"}` in a package.json comes to."""
+    said = _manifest(project, folder).get("bin")
+    named = {name.rpartition("/")[2]: said} if isinstance(said, str) else table({"": said}, "")
+    for program, path in islice(named.items(), _MOST_PROGRAMS):
+        leads = within(folder, path) if isinstance(path, str) else None
+        if leads is not None and _PROGRAM.fullmatch(program) and _fits(leads) and project.is_file(leads):
+            yield program, leads
 
 
 def _manifest(project: Project, folder: str) -> dict[str, object]:
     return json_object(project.text(join(folder, "package.json")))
-
-
-def _add(found: dict[str, str], name: str | None, folder: str) -> None:
-    if name is None or not is_name(name) or name in BUILTIN or len(found) >= _MOST_MEMBERS:
-        return
-    if _fits(folder):
-        found.setdefault(name, folder)
 
 
 def _fits(folder: str) -> bool:
@@ -61,14 +97,14 @@ def _fits(folder: str) -> bool:
         return False
 
 
-def _add_declared(project: Project, found: dict[str, str], folder: str, said: dict[str, object]) -> None:
+def _add_declared(project: Project, found: Own, folder: str, said: dict[str, object]) -> None:
     """Take what is declared as in `"lib": "file:../lib"`."""
     for group in _GROUPS:
-        for name, wanted in islice(table(said, group).items(), _MOST_MEMBERS):
+        for name, wanted in islice(table(said, group).items(), MOST_REQUIREMENTS):
             by_path = _BY_PATH.fullmatch(string(wanted) or "")
             leads = within(folder, by_path[1].removeprefix("//")) if by_path else None
             if leads is not None and project.is_folder(leads):
-                _add(found, name, leads)
+                found.add(name, leads)
 
 
 def _listed(project: Project, looking: "_Looking", folder: str, said: dict[str, object]) -> list[str]:
@@ -84,6 +120,7 @@ def _listed(project: Project, looking: "_Looking", folder: str, said: dict[str, 
                 found.pop(each, None)
         else:
             found.update(dict.fromkeys(looking.matching(folder, pattern)))
+    looking.is_cut |= len(patterns) > _MOST_PATTERNS or len(found) > _MOST_MEMBERS
     return list(found)[:_MOST_MEMBERS]
 
 
@@ -92,6 +129,8 @@ class _Looking:
 
     def __init__(self, project: Project) -> None:
         self._project = project
+        self.is_cut = False
+        """They meant more than was looked at."""
         self._left = _MOST_LOOKED_AT
 
     def matching(self, folder: str, pattern: str) -> list[str]:
@@ -103,7 +142,9 @@ class _Looking:
             return []
         found = [base]
         for part in parts[plain:]:
-            found = list(dict.fromkeys(islice(self._below(found, part), MOST_FOLDERS)))
+            below = list(dict.fromkeys(islice(self._below(found, part), MOST_FOLDERS + 1)))
+            found = below[:MOST_FOLDERS]
+            self.is_cut |= len(below) > MOST_FOLDERS
         return [each for each in found if self._project.has(join(each, "package.json"))]
 
     def _below(self, folders: list[str], part: str) -> Iterator[str]:
@@ -111,10 +152,12 @@ class _Looking:
             for path in self._candidates(folder, part):
                 self._left -= 1
                 if self._left < 0:
+                    self.is_cut = True
                     return
                 name = path.rpartition("/")[2]
                 if part == "**" or (name not in NOT_THE_PROJECT and fnmatchcase(name, part)):
                     yield path
+            self.is_cut |= part == "**" and folder in self._project.cut
 
     def _candidates(self, folder: str, part: str) -> Iterable[str]:
         if part == "**":

@@ -6,12 +6,17 @@ from petri.environment.needs.collecting import Collected, listed
 from petri.environment.needs.entry import Program, home
 from petri.environment.needs.javascript.closure import Foreign, closure
 from petri.environment.needs.javascript.local import LocalFiles
-from petri.environment.needs.javascript.members import members
+from petri.environment.needs.javascript.members import as_members, members
 from petri.environment.needs.manifests import npm as manifests
 from petri.environment.needs.manifests.npm import Declared
 from petri.environment.needs.names.npm import objection_to_import, package_of
-from petri.environment.needs.nouns import Ask, Because, Member, Policy, Refusal, Requirement, Source, Wanted
+from petri.environment.needs.nouns import Ask, Because, Policy, Refusal, Requirement, Source, Wanted
 from petri.environment.needs.project import Project
+
+_CUT = (
+    "this project has more packages of its own than are linked (500, among 4,000 folders): some cannot be "
+    "imported by their names; list those you need in `workspaces` by their folders, or import them by path"
+)
 
 
 def javascript_wanted(project: Project, programs: list[Program], ask: Ask) -> Wanted:
@@ -21,15 +26,17 @@ def javascript_wanted(project: Project, programs: list[Program], ask: Ask) -> Wa
     used: dict[str, None] = {}
     if ask.policy.mode == "auto":
         for program in programs:
-            local = LocalFiles(project, program.folder, own)
+            local = LocalFiles(project, program.folder, own.folders)
             foreign += closure(project, local, program)
             used |= local.used
-    declared = manifests.find(project, home(programs[0]), ask.policy, own, used)
+    declared = manifests.find(project, home(programs[0]), ask.policy, own.folders, used)
     found = Collected()
+    if own.is_cut:
+        found.refuse("workspaces", _CUT, None, Because("package.json", None, "workspaces"))
     for each in foreign:
         _look_up(each, declared.names if declared else frozenset(), found, ask.policy)
     wanted = _by_manifest(declared, found) if declared else _by_imports(found, ask)
-    return replace(wanted, members=tuple(Member(*each) for each in sorted(own.items())))
+    return replace(wanted, members=as_members(project, own))
 
 
 def _look_up(each: Foreign, declared: frozenset[str], found: Collected, policy: Policy) -> None:

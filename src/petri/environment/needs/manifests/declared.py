@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from petri.environment.needs.names.python import normalised, objection
+from petri.environment.needs.names.known import normalised
+from petri.environment.needs.names.python import objection
 from petri.environment.needs.nouns import Because, Lock, Policy, Refusal, Requirement, Source
 
 _VERSION = r"(?:===?|~=|!=|<=|>=|<|>)\s*+[\w.*+!-]+"

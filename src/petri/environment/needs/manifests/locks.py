@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from petri.environment.needs.manifests.parsing import json_object, string, strings, table, tables, toml
-from petri.environment.needs.names.python import is_name, normalised
+from petri.environment.needs.names.known import normalised
+from petri.environment.needs.names.python import is_name
 from petri.environment.needs.nouns import Pin
 
 _NOT_FROM_AN_INDEX = ("editable", "virtual", "directory", "git", "path", "url")

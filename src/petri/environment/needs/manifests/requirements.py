@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from petri.environment.needs.bounds import MOST_REQUIREMENTS
 from petri.environment.needs.manifests.declared import Declaration
-from petri.environment.needs.names.python import normalised
+from petri.environment.needs.names.known import normalised
 from petri.environment.needs.nouns import Pin
 from petri.environment.needs.project import Project, parent, within
 

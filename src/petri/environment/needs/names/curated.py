@@ -15,7 +15,12 @@ DISTRIBUTION: Mapping[str, str] = {
     "py": "py",
     "pydantic_ai": "pydantic-ai",
     # Not among the most used, but the only ones of their name, and known for decades.
+    "deezer": "deezer-python",
+    "do_mpc": "do-mpc",
     "eyed3": "eyed3",
+    "indicnlp": "indic-nlp-library",
+    "mpl_finance": "mpl-finance",
+    "mpv": "mpv",
     "HTSeq": "htseq",
     "mayavi": "mayavi",
     "sonnet": "dm-sonnet",
@@ -33,6 +38,7 @@ DISTRIBUTION: Mapping[str, str] = {
     "pymupdf4llm": "pymupdf4llm",
     "mpl_toolkits": "matplotlib",
     # Beside what a distribution is called after, and left out of the table for that.
+    "_cffi_backend": "cffi",
     "_pytest": "pytest",
     "clr": "pythonnet",
     "dal": "django-autocomplete-light",
@@ -80,16 +86,65 @@ DISTRIBUTION: Mapping[str, str] = {
     "rpy2.robjects": "rpy2",
 }
 
-MISTAKEN: Mapping[str, str] = {
-    # Called like what people mean; but it is empty, something else, or what was before.
+SPECIAL: Mapping[str, str] = {
+    **{
+        name: name.lower().replace("_", "-")
+        for name in names_in("""
+    abjad acpype afinn agentpy alphalens astroplan aubio axelrod bioservices biosppy bluepy boxsdk
+    brainiak bt cclib cdlib cellrank censys chembl_webresource_client chemprop cirpy ciw cooler crepe
+    cufflinks devito empyrical esper essentia evalml ffmpegcv finta fipy flopy galpy geneticalgorithm
+    getdist goatools GPyOpt gwpy hapsira heartpy ht infomap inspyred investpy jugaad_data karateclub
+    kats ktrain landlab lazypredict lightkurve lyricsgenius madmom mesa meshpy mesop mingus mobi mordred
+    nashpy nitime noise nsepy nutils obd oct2py padasip parmed pastas perlin_noise petsc4py pgzero
+    plasmapy poliastro pomegranate primesieve prody psychrolib pyamg pyeda pyfirmata pyfluids pyfolio
+    pygambit pygame_gui pygame_menu pygatt pygmsh pyhrv pymeasure pymsis pymultinest PyPDF4 pypsa
+    pysheds pysmt pyswarm pyswmm pywebio pyxel qcelemental rebound rocketpy ropper salabim scvelo sfepy
+    spleeter squidpy stellargraph summa sumolib tblite tcod tespy top2vec toytree tpot traci tsfel
+    vidgear vina windpowerlib wntr xtb yahoo_fin
+""")
+    },
+    "allel": "scikit-allel",
+    "ants": "antspyx",
+    "autosklearn": "auto-sklearn",
+    "orbit": "orbit-ml",
+    "pde": "py-pde",
+    "pgzrun": "pgzero",
+    "platypus": "platypus-opt",
+    "scvi": "scvi-tools",
+    "stl": "numpy-stl",
+}
+"""Not among the most used, but what those of one trade mean by the name. Nobody misspells these by chance."""
+
+STRANGERS: Mapping[str, str] = {
     "beautifulsoup": "bs4",
     "BeautifulSoup": "bs4",
+    "bigquery": "google.cloud.bigquery",
     "django_rest_framework": "rest_framework",
+    "huggingface": "huggingface_hub",
+    "opencv": "cv2",
+    "open_cv": "cv2",
     "pytorch": "torch",
     "panda": "pandas",
+    "spark": "pyspark",
     "tdqm": "tqdm",
     "pyyml": "yaml",
     "distribute": "setuptools",
+}
+"""Called like what people mean; but empty, another's, or what was before. Not to be had by name either."""
+
+MISTAKEN: Mapping[str, str] = {
+    **STRANGERS,
+    # What people call a module once they have it.
+    "np": "numpy",
+    "pd": "pandas",
+    "plt": "matplotlib.pyplot",
+    "pyplot": "matplotlib.pyplot",
+    "sns": "seaborn",
+    "tf": "tensorflow",
+    # What it is about.
+    "mongo": "pymongo",
+    "scikit": "sklearn",
+    "yml": "yaml",
     # No wheel to look into; but it is known that no module in it is called like it.
     "avro_python3": "avro",
     "google_cloud": "google.cloud",
@@ -168,9 +223,37 @@ GENERIC = frozenset(
     utils validation vendor version view views web worker workers workflow workflows
     your_module your_package yourmodule examples_utils
     args aws bash blob cursor excel hello_world infinity mailer match mocker null sampleproject unify visitor
+    adapters bases binary bump cart certificates classes concurrency conditional connector cookies cyclic
+    dependencies diagnostic dialog english enrich ensure executor expression extras fields first flags fleet
+    flex frontend hud identity ignore image inform interface intervals isolate iterators kernel kernels
+    laboratory later lazy make massive maybe measurement merge method mixer moment money named needle none
+    nothing notifiers observable office openapi ops outdated para parquet perception perceptron permutation
+    pid pins polling portal prices queries quests race radix ranges ratio recurrent regions rel reliability
+    ring robots rules runtime scheduler segments sentinel sequences sockets spaces spin status stopwatch
+    stream style subdomains survey temp times trackers triangle trie update url vector vet waiter waiting
 """)
 )
 """Names that programs give to their own modules. A package of that name is not what was meant."""
+
+THEMSELVES = frozenset(
+    names_in("""
+    aresponses celery_once chromedriver_binary clint colormath commonregex contexttimer cppimport
+    ctransformers datrie demjson3 djongo dlib docplex docrep eel elasticsearch5
+    encodec envparse ete3 expects fairseq fastdtw firebirdsql fitparse
+    flask_apscheduler flask_principal flask_script geotext graphqlclient hexdump hickle ibapi
+    imaplib2 interruptingcow ipytest jaeger_client japanize_matplotlib jsonrpcserver kenlm krakenex
+    leveldb lightfm llist luhn mamba_ssm markdownx mgzip millify mmcv mocket neovim nested_lookup
+    nglview numerize odo ofxparse onetimepass owlready2 p_tqdm parsl pbkdf2 pdftotext pesq placebo
+    pretrainedmodels pybloom_live pyclamd pycoin pycosat pycuda pydotplus pyeapi pyftpdlib pygerrit2
+    pygrok pyhs2 pylcs pyminizip pymqi pypyodbc pyqrcode pyrfc pyshorteners pysodium pysrt
+    pytest_clarity python_speech_features pytricia pyworld pyx pyzipcode qrcode_terminal random2
+    recordclass rectpack redlock retworkx reverse_geocoder rpy2 salt scipp shodan sickle simpledbf
+    slumber soundex spyne sslyze stem stopit str2bool sunpy supersmoother tailer tensorrt theano
+    timeloop tinys3 torch_scatter torchgeo torrequest trueskill tzwhere unsync untokenize upsetplot
+    varint virustotal3 wavedrom webapp2 workdays yookassa
+""")
+)
+"""Little used, and without a wheel to look into or one edit from a famous name; known to be themselves."""
 
 NAMESPACES = frozenset(
     names_in("""

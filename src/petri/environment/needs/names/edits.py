@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 
 SHORTEST = 5
 """Short names are close to each other by nature: `six` is no misspelling of `sox`."""
+SHORTEST_SWAPPED = 4
+"""But `tqmd` is one of `tqdm`: the letters are the same."""
 MOST_CHARACTERS = 60
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789-_./"
 
@@ -16,19 +18,24 @@ def meant(name: str, famous: Mapping[str, int]) -> str | None:
     lowered = name.lower()
     if lowered != name and lowered in famous:
         return lowered
-    if not SHORTEST <= len(lowered) <= MOST_CHARACTERS:
+    if not SHORTEST_SWAPPED <= len(lowered) <= MOST_CHARACTERS:
         return None
-    near = {each for each in _one_edit_from(lowered) if each in famous and len(each) >= SHORTEST - 1}
+    edits = _swaps(lowered) if len(lowered) < SHORTEST else _one_edit_from(lowered)
+    near = {each for each in edits if each in famous and len(each) >= SHORTEST - 1}
     return min(near - {name}, key=lambda each: (famous[each], each), default=None)
 
 
+def _swaps(name: str) -> Iterator[str]:
+    for at in range(len(name) - 1):
+        yield name[:at] + name[at + 1] + name[at] + name[at + 2 :]
+
+
 def _one_edit_from(name: str) -> Iterator[str]:
+    yield from _swaps(name)
     for at in range(len(name) + 1):
         start, end = name[:at], name[at:]
         if end:
             yield start + end[1:]
-        if len(end) > 1:
-            yield start + end[1] + end[0] + end[2:]
         for letter in _LETTERS:
             yield start + letter + end
             if end:

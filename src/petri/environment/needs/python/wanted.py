@@ -10,7 +10,8 @@ from petri.environment.needs.entry import Program, home
 from petri.environment.needs.manifests import python as manifests
 from petri.environment.needs.manifests.declared import Declaration, Declared, vet, vet_one
 from petri.environment.needs.manifests.inline import inline
-from petri.environment.needs.names.python import meaning, normalised
+from petri.environment.needs.names.known import normalised
+from petri.environment.needs.names.python import meaning
 from petri.environment.needs.names.tables import pypi_ranks
 from petri.environment.needs.names.verdicts import Not
 from petri.environment.needs.nouns import Ask, Because, Policy, Refusal, Requirement, Wanted
