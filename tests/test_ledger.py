@@ -1,7 +1,6 @@
 """What the ledger promises to operations, held against real SQLite files."""
 
 import asyncio
-import shutil
 import sqlite3
 import threading
 import time
@@ -38,6 +37,7 @@ from petri.model import (
     Usage,
     new_id,
 )
+from tests.ledgers import put_ledger
 
 NOW = 1_700_000_000.0
 LIMITS = Limits(cpus=1.0, memory_bytes=2**28, processes=64, timeout_s=60.0)
@@ -73,18 +73,9 @@ def a_run(sandbox: Sandbox, **changes: Any) -> Run:
     return replace(plain, **changes)
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a ledger that was made and closed: to make one takes as long as most of these tests."""
-    folder = tmp_path_factory.mktemp("made")
-    asyncio.run(Ledger.open(f"sqlite:///{folder / 'ledger.db'}").close())
-    return folder
-
-
 @pytest.fixture
-def url(tmp_path: Path, made: Path) -> str:
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
-    return f"sqlite:///{tmp_path / 'ledger.db'}"
+def url(tmp_path: Path) -> str:
+    return put_ledger(tmp_path)
 
 
 @pytest.fixture
