@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from petri.engine import seccomp
-from tests.test_engine_contract import BOTH_WAYS, Bench, bench
+from tests.benches import BOTH_WAYS, Bench, bench
 
 __all__ = ["bench"]
 
