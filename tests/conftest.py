@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ import httpx
 import pytest
 from hypothesis import settings
 
-from tests.examples import WHOLE
+from tests.examples import FEW, WHOLE
 from tests.programs import put_programs
 
 if TYPE_CHECKING:  # each brings half of Petri, and whoever hands out tests to others reads this file first
@@ -55,10 +56,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out of `make check` whatever has a server of its own: a second each, and there are many."""
+    """Leave out of `make check` whatever has a server of its own: a second each, and there are many.
+
+    And of what a server is asked with many values, all but a few: as of the examples of a property.
+    """
+    tables: dict[object, list[pytest.Function]] = defaultdict(list)
     for item in items:
         if isinstance(item, pytest.Function) and OWN_SERVER & set(item.fixturenames):
             item.add_marker(pytest.mark.long)
+        elif isinstance(item, pytest.Function) and "server" in item.fixturenames:
+            tables[item.parent, item.originalname].append(item)
+    for table in tables.values():
+        for number, item in enumerate(table):
+            if number * FEW % len(table) >= FEW:  # so those that stay are spread over it
+                item.add_marker(pytest.mark.long)
 
 
 def pytest_collection_finish() -> None:

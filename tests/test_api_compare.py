@@ -46,6 +46,7 @@ def seen(folder: Path) -> dict[str, object]:
 # ------------------------------------------------------------------------------------------------- diff
 
 
+@pytest.mark.long
 def test_a_patch_makes_the_one_workspace_of_the_other(http: httpx.Client, tmp_path: Path) -> None:
     sandbox = create(http)
     put(http, sandbox, "edited.txt", "".join(f"line {number}\n" for number in range(100)))
@@ -113,6 +114,7 @@ def test_any_two_moments_can_be_compared(http: httpx.Client) -> None:
     assert between(third, "now") == ["-3", "+4"]
 
 
+@pytest.mark.long
 def test_what_a_run_made_can_be_compared_whatever_came_right_after_it(http: httpx.Client) -> None:
     for number in range(5):
         sandbox = create(http)
@@ -141,6 +143,7 @@ def test_what_a_dry_run_did_can_be_compared_afterwards(http: httpx.Client, sandb
     assert "+thrown away" in found["files"][0]["patch"]
 
 
+@pytest.mark.long
 def test_while_something_runs_now_is_the_tree_before(http: httpx.Client, sandbox: str) -> None:
     put(http, sandbox, "f", "whole\n")
     tree = run(http, sandbox, command="true")["tree_after"]
@@ -170,6 +173,7 @@ def test_very_many_changes_are_counted_and_the_first_told(http: httpx.Client, sa
     assert found["left_out"] == 50
 
 
+@pytest.mark.long
 def test_too_much_text_is_left_out_and_said(http: httpx.Client, sandbox: str) -> None:
     run(http, sandbox, command="for i in 1 2 3 4 5 6 7; do seq 120000 > $i; done")
 
@@ -273,6 +277,7 @@ def passages(told: dict[str, Any]) -> list[str]:
     return [each["kind"] for each in told["through"]]
 
 
+@pytest.mark.long
 def test_what_an_undo_brought_back_is_blamed_on_the_run_that_wrote_it(
     http: httpx.Client, sandbox: str
 ) -> None:
@@ -294,6 +299,7 @@ def test_what_an_undo_brought_back_is_blamed_on_the_run_that_wrote_it(
     assert (told["run_id"], passages(told)) == (third["run_id"], ["files.restore"])
 
 
+@pytest.mark.long
 def test_what_a_fork_began_with_is_blamed_on_the_run_that_wrote_it(http: httpx.Client, sandbox: str) -> None:
     wrote = run(http, sandbox, command="echo 1 > out; echo 1 > own")
     [child] = http.post(f"/v1/sandboxes/{sandbox}/fork", json={}).json()["sandboxes"]
@@ -310,6 +316,7 @@ def test_what_a_fork_began_with_is_blamed_on_the_run_that_wrote_it(http: httpx.C
     assert passages(blame(http, grandchild["id"], "own")) == []
 
 
+@pytest.mark.long
 def test_what_came_from_a_snapshot_is_blamed_on_the_run_that_wrote_it(
     http: httpx.Client, sandbox: str
 ) -> None:
@@ -332,6 +339,7 @@ def test_what_came_from_a_snapshot_is_blamed_on_the_run_that_wrote_it(
     assert (told["by"], told["from_snapshot"]) == (None, taken)
 
 
+@pytest.mark.long
 def test_what_a_merge_brought_is_blamed_on_the_run_that_wrote_it(http: httpx.Client, sandbox: str) -> None:
     run(http, sandbox, command="echo 1 > out; echo 1 > own")
     [child] = http.post(f"/v1/sandboxes/{sandbox}/fork", json={}).json()["sandboxes"]
@@ -399,6 +407,7 @@ def test_what_either_side_changed_is_there(http: httpx.Client) -> None:
     assert (told["by"], told["sandbox_id"], passages(told)) == ("run", other, ["files.merge"])
 
 
+@pytest.mark.long
 def test_a_conflict_is_named_and_nothing_is_done(http: httpx.Client) -> None:
     mine, other, base = three(http, "echo mine > a; echo m > b", "echo theirs > a; echo t > e")
     before = sh(http, mine, "cat a b e")
@@ -410,6 +419,7 @@ def test_a_conflict_is_named_and_nothing_is_done(http: httpx.Client) -> None:
     assert sh(http, mine, "cat a b e") == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("prefer", "expected"), [("ours", "mine\nm\nt\n"), ("theirs", "theirs\nm\nt\n")])
 def test_whose_side_wins_may_be_said(http: httpx.Client, prefer: str, expected: str) -> None:
     mine, other, base = three(http, "echo mine > a; echo m > b", "echo theirs > a; echo t > e")
@@ -420,6 +430,7 @@ def test_whose_side_wins_may_be_said(http: httpx.Client, prefer: str, expected: 
     assert sh(http, mine, "cat a b e") == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("prefer", ["ours", "theirs"])
 def test_a_folder_one_side_deleted_and_the_other_filled(http: httpx.Client, prefer: str) -> None:
     mine, other, base = three(http, "rm -r c", "echo more > c/more; echo x > c/d")
@@ -431,6 +442,7 @@ def test_a_folder_one_side_deleted_and_the_other_filled(http: httpx.Client, pref
     assert there == ("" if prefer == "ours" else "c\nc/d\nc/more\n")
 
 
+@pytest.mark.long
 def test_a_fork_s_changes_come_back_without_a_base(http: httpx.Client) -> None:
     parent = create(http)
     for name in "abc":
@@ -448,6 +460,7 @@ def test_a_fork_s_changes_come_back_without_a_base(http: httpx.Client) -> None:
     assert sh(http, one, "cat a b d; ls") == "one\nother\nd\na\nb\nd\n"
 
 
+@pytest.mark.long
 def test_a_snapshot_can_be_compared_and_merged(http: httpx.Client) -> None:
     sandbox = create(http)
     put(http, sandbox, "a", "old\n")
@@ -464,6 +477,7 @@ def test_a_snapshot_can_be_compared_and_merged(http: httpx.Client) -> None:
     http.delete(f"/v1/snapshots/{taken['id']}")
 
 
+@pytest.mark.long
 def test_a_tree_can_be_merged_by_its_address(http: httpx.Client) -> None:
     mine, other, base = three(http, "echo mine > a", "echo theirs > b")
     tree = run(http, other, command="true")["tree_after"]
@@ -473,6 +487,7 @@ def test_a_tree_can_be_merged_by_its_address(http: httpx.Client) -> None:
     assert sh(http, mine, "cat a b") == "mine\ntheirs\n"
 
 
+@pytest.mark.long
 def test_merging_what_is_there_already_changes_nothing(http: httpx.Client) -> None:
     mine, other, base = three(http, "echo same > a", "echo same > a")
     before = run(http, mine, command="true")["tree_after"]
@@ -482,6 +497,7 @@ def test_merging_what_is_there_already_changes_nothing(http: httpx.Client) -> No
     assert (told["tree"], told["changes"]["modified"]) == (before, [])
 
 
+@pytest.mark.long
 def test_what_was_merged_before_is_the_base_the_next_time(http: httpx.Client) -> None:
     mine, other, base = three(http, "echo mine > a", "echo one > b")
     merge(http, mine, **{"from": other, "base": base})
@@ -491,6 +507,7 @@ def test_what_was_merged_before_is_the_base_the_next_time(http: httpx.Client) ->
     assert sh(http, mine, "cat a b") == "mine\ntwo\n"
 
 
+@pytest.mark.long
 def test_nothing_is_merged_into_what_runs_and_uploads_wait_for_no_half(http: httpx.Client) -> None:
     mine, other, base = three(http, "true", "echo theirs > b")
 
@@ -500,6 +517,7 @@ def test_nothing_is_merged_into_what_runs_and_uploads_wait_for_no_half(http: htt
     assert merge(http, mine, **{"from": other, "base": base}).status_code == 200
 
 
+@pytest.mark.long
 def test_what_would_not_fit_is_refused_and_nothing_is_done(http: httpx.Client) -> None:
     mine, other, base = three(http, "true", "head -c 3000000 /dev/urandom > big")
     http.patch(f"/v1/sandboxes/{mine}", json={"limits": {"disk_bytes": 2**20}})

@@ -35,6 +35,7 @@ def greeting(language: str, skip: int) -> str:
 # ------------------------------------------------------------------------------- filename, command, code
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("language", HELLO, indirect=True)
 def test_a_file_runs_by_its_ending_whatever_the_sandbox_speaks(
     http: httpx.Client, sandbox: str, language: str
@@ -96,6 +97,7 @@ def test_files_in_folders_import_each_other_as_on_a_laptop(http: httpx.Client, s
     assert run(http, sandbox, filename="app/main.py")["stdout"] == "3 found\n"
 
 
+@pytest.mark.long
 def test_javascript_modules_import_each_other(http: httpx.Client, sandbox: str) -> None:
     put(http, sandbox, "src/main.mjs", "import {add} from './sums.mjs'; console.log(add(1, 2))")
     put(http, sandbox, "src/sums.mjs", "export const add = (a, b) => a + b")
@@ -103,6 +105,7 @@ def test_javascript_modules_import_each_other(http: httpx.Client, sandbox: str) 
     assert run(http, sandbox, filename="src/main.mjs")["stdout"] == "3\n"
 
 
+@pytest.mark.long
 def test_argv_and_tracebacks_are_those_of_python_main_py(http: httpx.Client, sandbox: str) -> None:
     put(http, sandbox, "main.py", "import sys; print(sys.argv[0], __name__); 1/0")
 
@@ -125,6 +128,7 @@ def test_files_stay_from_run_to_run_and_nothing_else_does(http: httpx.Client, sa
 # ---------------------------------------------------------------------------- stdin, env, cwd, timeout
 
 
+@pytest.mark.long
 def test_stdin_reaches_the_command_whole(http: httpx.Client, sandbox: str) -> None:
     long = "ü" * 700_000 + "\n"
 
@@ -140,6 +144,7 @@ def test_variables_of_the_run_win_over_those_of_the_sandbox(http: httpx.Client) 
     assert told["stdout"] == "sandbox run = ü /workspace\n0\n"
 
 
+@pytest.mark.long
 def test_cwd_is_a_folder_of_the_workspace(http: httpx.Client, sandbox: str) -> None:
     put(http, sandbox, "pkg/mod.py", "import os; print(os.getcwd())")
 
@@ -209,6 +214,7 @@ def test_a_filename_that_is_no_file_of_the_workspace_is_refused(
         assert "archive" not in problem["detail"], "the answer is about running, not about downloading"
 
 
+@pytest.mark.long
 def test_a_file_whose_name_looks_like_an_option_is_run_as_a_file(http: httpx.Client, sandbox: str) -> None:
     put(http, sandbox, "-c.py", "print('ran')")
     put(http, sandbox, "-e", "echo ran")
@@ -299,6 +305,7 @@ def test_a_field_that_is_too_long_is_told_how_long_it_may_be(
     assert bound in problem["detail"]
 
 
+@pytest.mark.long
 def test_as_much_stdin_as_there_may_be_arrives(http: httpx.Client, sandbox: str) -> None:
     assert run(http, sandbox, command="wc -c", stdin="x" * (8 * 2**20))["stdout"] == "8388608\n"
 
@@ -332,6 +339,7 @@ def test_a_signal_is_named(http: httpx.Client, sandbox: str, number: signal.Sign
     assert (told["exit_code"], told["signal_name"]) == (None, number.name)
 
 
+@pytest.mark.long
 def test_what_a_run_cost_is_told(http: httpx.Client, sandbox: str) -> None:
     told = run(
         http, sandbox, code="b = bytearray(60_000_000)\nimport time\nt = time.process_time\nwhile t() < .2: 0"

@@ -104,6 +104,7 @@ def test_uploaded_files_belong_to_the_sandbox(http: httpx.Client, sandbox: str) 
     )
 
 
+@pytest.mark.long
 def test_concurrent_overwrites_are_never_torn(http: httpx.Client, sandbox: str) -> None:
     versions = [bytes([number]) * 300_000 for number in range(8)]
     put(http, sandbox, "file", versions[0])

@@ -186,10 +186,14 @@ async def test_what_was_mounted_for_one_command_is_not_there_for_the_next(bench:
     assert bench.screen["stdout"] == b""
 
 
-STARTED_WITH = {"bubblewrap": [], "bubblewrap, parked": [HOOK], "bubblewrap, Python parked": [HOOK]}
+STARTED_WITH = [
+    ("bubblewrap", []),
+    pytest.param("bubblewrap, parked", [HOOK], marks=pytest.mark.long),
+    pytest.param("bubblewrap, Python parked", [HOOK], marks=pytest.mark.long),
+]
 
 
-@pytest.mark.parametrize(("shared", "folders"), STARTED_WITH.items(), indirect=["shared"])
+@pytest.mark.parametrize(("shared", "folders"), STARTED_WITH, indirect=["shared"])
 async def test_a_python_that_was_started_ahead_is_the_one_that_runs(bench: Bench, folders: list[str]) -> None:
     """Or all that is tested of it here would be tested of another one, which was started anew."""
     await bench.run(

@@ -641,6 +641,7 @@ async def test_a_page_is_full_by_its_bytes_too_and_the_next_goes_on(ledger: Ledg
     assert len(added) == len(sizes)
 
 
+@pytest.mark.long
 async def test_a_page_of_the_history_is_full_by_its_bytes_too(ledger: Ledger, sandbox: Sandbox) -> None:
     for _ in range(5):
         await ledger.note(sandbox.id, "noted", {"said": "x" * (PAGE_BYTES // 3)}, at=NOW)

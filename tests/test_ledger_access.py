@@ -249,6 +249,7 @@ def _ledger_before_keys(path: Path) -> None:
         )
 
 
+@pytest.mark.long
 async def test_a_ledger_from_before_keys_belongs_to_the_default_tenant_with_all_it_holds(
     tmp_path: Path,
 ) -> None:

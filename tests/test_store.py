@@ -221,6 +221,7 @@ def test_the_same_content_is_stored_once(store: Store) -> None:
     assert before.objects == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["in the middle", "at the start", "at the end"])
 def test_versions_of_a_large_file_share_what_did_not_change(where: str, store: Store) -> None:
     content = noise(20 * MIB)
@@ -393,6 +394,7 @@ def test_full_packs_are_sealed_and_closed(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.long
 def test_many_threads_write_and_read_at_once(tmp_path: Path) -> None:
     store = Store(tmp_path / "store", pack_bytes=200_000)
     shared = noise(3 * MIB, 99)

@@ -432,6 +432,7 @@ def test_a_file_that_is_changed_right_after_it_was_filled_is_seen(ground: Ground
     assert ground.workspaces.look(SB) == tree_of(ground.top) != tree
 
 
+@pytest.mark.long
 def test_a_large_fork_is_not_read_again_however_quickly_it_was_copied(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:

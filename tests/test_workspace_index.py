@@ -398,6 +398,7 @@ def test_an_index_survives_the_end_of_the_server(tmp_path: Path) -> None:
     assert (found.tree, found.changes) == (tree, ())
 
 
+@pytest.mark.long
 def test_indexes_beyond_the_bound_go_to_disk(
     tmp_path: Path, indexes: Indexes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -335,6 +335,7 @@ def generous(tmp_path: Path) -> Workspaces:
     return made
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.XGLTYPE])
 def test_a_header_of_gigabytes_is_not_read_into_memory(generous: Workspaces, kind: bytes) -> None:
     head = member("x", type=kind, size=5 << 30).tobuf(tarfile.GNU_FORMAT)
