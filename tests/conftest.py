@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +18,12 @@ import httpx
 import pytest
 from hypothesis import settings
 
-from tests.examples import WHOLE
-from tests.package_index import PackageIndex
+from tests.examples import FEW, WHOLE
 from tests.programs import put_programs
 
 if TYPE_CHECKING:  # each brings half of Petri, and whoever hands out tests to others reads this file first
     from petri.sdk.folder.mirror import Mirror
+    from tests.package_index import PackageIndex
     from tests.sync_server import SyncServer
 
 # Whoever starts the tests in the background, or by `nohup`, has some ignored, and every server and command
@@ -40,20 +41,43 @@ ANY_TLS = httpx.create_ssl_context(verify=False)
 OWN_SERVER = frozenset({"new_server", "on_small_disk", "battlefield", "index", "locked", "team"})
 """Fixtures that start servers for one test, or one file of tests, alone."""
 
+QUICK = "not slow and not long"
+"""What `make check` asks for."""
+NONE_OF_IT_IS_QUICK = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.(long|slow)\b", re.MULTILINE)
+
 settings.load_profile(WHOLE)  # unless `--hypothesis-profile` says otherwise, later
+gc.disable()  # until all tests are collected: there is no garbage yet, and ever more to look through
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Have `make check` not even read a file all of whose tests it leaves out: a quarter of them."""
+    if config.option.markexpr != QUICK or not collection_path.name.startswith("test_"):
+        return None
+    return NONE_OF_IT_IS_QUICK.search(collection_path.read_text(encoding="utf-8")) is not None or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out of `make check` whatever has a server of its own: a second each, and there are many."""
+    """Leave out of `make check` whatever has a server of its own: a second each, and there are many.
+
+    And of what a server is asked with many values, all but a few: as of the examples of a property.
+    """
+    tables: dict[object, list[pytest.Function]] = defaultdict(list)
     for item in items:
         if isinstance(item, pytest.Function) and OWN_SERVER & set(item.fixturenames):
             item.add_marker(pytest.mark.long)
+        elif isinstance(item, pytest.Function) and "server" in item.fixturenames:
+            tables[item.parent, item.originalname].append(item)
+    for table in tables.values():
+        for number, item in enumerate(table):
+            if number * FEW % len(table) >= FEW:  # so those that stay are spread over it
+                item.add_marker(pytest.mark.long)
 
 
 def pytest_collection_finish() -> None:
     """Have no collection of garbage look at the thousands of tests again: they stay to the end."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @dataclass
@@ -99,9 +123,15 @@ class Server:
                 break
         raise AssertionError(f"the server did not start:\n{self.log()}")
 
-    def log(self) -> str:
-        """Return what it said so far."""
-        return (self.home / "server.log").read_text()
+    def log(self, since: int = 0) -> str:
+        """Return what it said so far, or since it had said so many bytes."""
+        with (self.home / "server.log").open("rb") as log:
+            log.seek(since)
+            return log.read().decode()
+
+    def logged_bytes(self) -> int:
+        """Return how much that is."""
+        return (self.home / "server.log").stat().st_size
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send it a signal and return its exit status."""
@@ -127,6 +157,8 @@ class Server:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server for all tests that do not need to kill it."""
     server = Server(tmp_path_factory.mktemp("server")).start()
+    with server.client() as client:
+        client.get("/v1/languages")  # it begins with a cell of its own, to ask for these
     yield server
     assert server.stop() == 0, server.log()
 
@@ -193,10 +225,9 @@ def sandbox(http: httpx.Client) -> Iterator[str]:
 @pytest.fixture
 def harmless(server: Server, http: httpx.Client) -> Iterator[None]:
     """Whatever a test sends: the server still works, calls nothing its own fault, and keeps no scraps."""
-    http.get("/v1/languages")  # a server begins with a cell of its own, to ask for these
-    before = len(server.log())
+    before = server.logged_bytes()
     yield
-    assert "ERROR" not in server.log()[before:], server.log()[before:]
+    assert "ERROR" not in server.log(before), server.log(before)
     kept = server.home / "petri" / "workspaces"
     # A large folder is gone at once, and its space a little later.
     deadline = time.monotonic() + SCRAPS_S
@@ -251,8 +282,10 @@ def mirror(folder: Path, box: str, syncs: "SyncServer") -> "Iterator[Mirror]":
 
 
 @pytest.fixture
-def index() -> Iterator[PackageIndex]:
+def index() -> "Iterator[PackageIndex]":
     """An index of our own: `alpha` needs `beta` below 2."""
+    from tests.package_index import PackageIndex
+
     index = PackageIndex()
     index.add("alpha", "1.0", "beta<2")
     index.add("beta", "1.0")

@@ -21,6 +21,7 @@ from petri.operations.tenant_disk import TenantDisk
 from petri.store import Store
 from petri.transcript import Transcripts
 from petri.workspace import Bounds, Checkouts, Workspaces
+from tests.ledgers import put_ledger
 
 CALLER = ANYBODY
 LIMITS = Limits(cpus=1, memory_bytes=2**28, processes=64, timeout_s=60)
@@ -49,7 +50,7 @@ async def open_host(
     workspaces = workspaces or Workspaces(home / "workspaces", Bounds(2**30, 1000))
     engine = engine or PlayedEngine()
     store = Store(home / "store")
-    ledger = ledgers.open(f"sqlite:///{home / 'ledger.db'}")
+    ledger = ledgers.open(put_ledger(home))
     try:
         async with asyncio.TaskGroup() as tasks:
             desk = Desk(8, 8)

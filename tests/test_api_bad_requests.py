@@ -87,6 +87,7 @@ def test_a_folder_that_is_none_is_refused(http: httpx.Client, sandbox: str, path
 # -------------------------------------------------------------------------------------- other methods
 
 
+@pytest.mark.long
 def test_another_method_is_refused_with_those_there_are(http: httpx.Client, sandbox: str) -> None:
     told = run(http, sandbox, command="true")
     allowed = {
@@ -174,6 +175,7 @@ def test_a_body_that_is_no_form_is_refused(http: httpx.Client, sandbox: str, kin
     assert "multipart" in refused(answer, 400)["detail"]
 
 
+@pytest.mark.long
 def test_more_files_than_allowed_are_too_many(http: httpx.Client, sandbox: str) -> None:
     part = b'--b\r\nContent-Disposition: form-data; name="file"; filename="%d"\r\n\r\n\r\n'
     bad = b'--b\r\nContent-Disposition: form-data; name="nope"\r\n\r\n\r\n'

@@ -54,6 +54,7 @@ def test_who_says_nothing_of_itself_asks_for_whom_the_sandbox_is(http: httpx.Cli
     assert asker(created_by="bob", agent="x") == ("bob", "x")
 
 
+@pytest.mark.long
 def test_what_was_said_is_kept_as_it_was_said(http: httpx.Client, sandbox: str) -> None:
     code = "print('ü')  # \u2028 🦊"
     for body, form, said in (

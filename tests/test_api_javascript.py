@@ -165,7 +165,7 @@ class Registry:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}/"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     def page(self) -> bytes:
         integrity = "sha512-" + base64.b64encode(hashlib.sha512(self.packed).digest()).decode()

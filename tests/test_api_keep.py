@@ -72,6 +72,7 @@ def test_what_succeeds_is_kept_on_success(http: httpx.Client) -> None:
     assert sh(http, sandbox, "cat new/deep/file; ls") == "n\nkept\nlink\nnew\ntool\n"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("command", "how"),
     [
@@ -129,6 +130,7 @@ def _running(http: httpx.Client, sandbox: str) -> list[str]:
     return [each["run_id"] for each in found if each["state"] == "running"]
 
 
+@pytest.mark.long
 def test_what_comes_in_meanwhile_is_refused_and_nothing_acknowledged_is_lost(http: httpx.Client) -> None:
     sandbox = prepared(http)
 
@@ -141,6 +143,7 @@ def test_what_comes_in_meanwhile_is_refused_and_nothing_acknowledged_is_lost(htt
     assert sorted(files_of(http, sandbox)) == ["gone", "kept", "mine", "tool"]
 
 
+@pytest.mark.long
 def test_uploads_and_dry_runs_at_once_lose_nothing(http: httpx.Client) -> None:
     sandbox = create(http)
     told: list[str] = []
@@ -184,6 +187,7 @@ def test_the_next_run_waits_until_the_files_are_as_before(http: httpx.Client) ->
     assert answers == ["gone\nkept\ntool\n"]
 
 
+@pytest.mark.long
 def test_a_dry_run_in_line_behind_another_sees_what_that_kept(http: httpx.Client) -> None:
     sandbox = prepared(http)
     first = threading.Thread(target=lambda: ask(http, sandbox, command="sleep 0.5; echo 1 > kept"))
@@ -197,6 +201,7 @@ def test_a_dry_run_in_line_behind_another_sees_what_that_kept(http: httpx.Client
     assert sh(http, sandbox, "cat kept") == "1\n"
 
 
+@pytest.mark.long
 def test_hostile_leftovers_do_not_keep_the_files_from_going_back(http: httpx.Client) -> None:
     sandbox = prepared(http)
     before = files_of(http, sandbox)
@@ -254,6 +259,7 @@ def test_a_dry_run_that_does_nothing_costs_nothing(http: httpx.Client) -> None:
     assert "files.settled" not in [event["kind"] for event in events]
 
 
+@pytest.mark.long
 def test_undo_passes_over_what_was_not_kept(http: httpx.Client) -> None:
     sandbox = prepared(http)
     run(http, sandbox, command="echo 1 > kept")

@@ -98,6 +98,7 @@ def test_a_time_just_beyond_the_most_is_told_as_it_was_asked_for(http: httpx.Cli
     assert "86400 s at most" in problem["detail"] and problem["detail"].endswith("not 86400.0001")
 
 
+@pytest.mark.long
 @needs_cgroups
 def test_a_run_s_own_memory_and_processes_are_held(http: httpx.Client, sandbox: str) -> None:
     little = {"memory_bytes": 64 << 20}
@@ -119,6 +120,7 @@ def test_a_run_s_own_memory_and_processes_are_held(http: httpx.Client, sandbox: 
     assert int(bomb["stdout"]) < 10
 
 
+@pytest.mark.long
 @needs_cgroups
 def test_a_run_has_so_much_of_the_processors_however_many_it_starts(http: httpx.Client) -> None:
     sandbox = create(http, limits={"cpus": 0.2})

@@ -116,6 +116,7 @@ def test_a_name_in_use_gives_back_the_sandbox_that_has_it(http: httpx.Client) ->
     http.delete(f"/v1/sandboxes/{second}")
 
 
+@pytest.mark.long
 def test_many_who_ask_for_one_name_at_once_get_one_ready_sandbox(
     http: httpx.Client, pool: ThreadPoolExecutor
 ) -> None:
@@ -239,6 +240,7 @@ def test_a_change_changes_what_it_names_and_null_clears(http: httpx.Client) -> N
     refused(http.patch(f"/v1/sandboxes/{sandbox}", json={"idle_s": 5}), 409)
 
 
+@pytest.mark.long
 def test_two_who_change_different_limits_at_once_both_get_their_way(
     http: httpx.Client, sandbox: str, pool: ThreadPoolExecutor
 ) -> None:

@@ -182,6 +182,7 @@ def test_restore_gives_back_every_byte_bit_and_name(http: httpx.Client, sandbox:
     sh(http, sandbox, "echo more >> link/x; echo fine > pkg-new")  # the code may still write its files
 
 
+@pytest.mark.long
 def test_restore_to_before_and_after_a_run(http: httpx.Client, sandbox: str) -> None:
     first = run(http, sandbox, command="echo 1 > n")
     second = run(http, sandbox, command="echo 2 > n")
@@ -195,6 +196,7 @@ def test_restore_to_before_and_after_a_run(http: httpx.Client, sandbox: str) -> 
     assert http.get(files_url(sandbox, "n")).status_code == 404
 
 
+@pytest.mark.long
 def test_nothing_is_restored_forked_or_taken_while_something_runs(http: httpx.Client, sandbox: str) -> None:
     put(http, sandbox, "a", "a")
     taken = snapshot(http, sandbox)
@@ -234,6 +236,7 @@ def test_undo_goes_back_run_by_run_and_says_which(http: httpx.Client, sandbox: s
     refused(http.post(f"/v1/sandboxes/{sandbox}/undo"), 409)
 
 
+@pytest.mark.long
 def test_an_undo_can_be_undone_and_then_done_again(http: httpx.Client, sandbox: str) -> None:
     run(http, sandbox, command="echo 1 > n")
     second = run(http, sandbox, command="echo 2 > n")
@@ -281,6 +284,7 @@ def test_forks_have_the_files_and_the_ways_of_their_parent(http: httpx.Client, s
     assert {row["detail"]["sandbox"] for row in rows} == {child["id"] for child in children}
 
 
+@pytest.mark.long
 def test_what_one_writes_no_other_sees(http: httpx.Client, sandbox: str) -> None:
     put(http, sandbox, "a", "parent's")
     [child] = fork(http, sandbox)
@@ -291,6 +295,7 @@ def test_what_one_writes_no_other_sees(http: httpx.Client, sandbox: str) -> None
     assert (read(http, child["id"], "a"), read(http, sandbox, "a")) == ("child", "parent")
 
 
+@pytest.mark.long
 def test_the_first_look_at_a_fork_finds_every_file(http: httpx.Client, sandbox: str) -> None:
     sh(http, sandbox, "for i in $(seq 800); do echo $i > f$i; done")
 
@@ -373,6 +378,7 @@ def test_a_snapshot_that_does_not_fit_is_refused_at_once(http: httpx.Client, san
     assert "disk_bytes" in found["detail"]
 
 
+@pytest.mark.long
 def test_a_fork_that_could_not_hold_its_files_is_not_made(http: httpx.Client) -> None:
     """Ten names of one file take the disk once; in a fork they would take it ten times."""
     sandbox = create(http, limits={"disk_bytes": 8 << 20})

@@ -90,6 +90,7 @@ def test_coming_back_in_the_middle_of_a_character_loses_nothing(http: httpx.Clie
             assert seen + text(again) == "a🦊b", said
 
 
+@pytest.mark.long
 def test_large_output_streams_whole(http: httpx.Client, sandbox: str) -> None:
     with following(http, sandbox, command="head -c 3000000 /dev/zero | tr '\\0' x; echo end") as stream:
         said = list(stream)
@@ -109,6 +110,7 @@ def test_a_refusal_is_an_answer_and_no_stream(http: httpx.Client, sandbox: str) 
 # ---------------------------------------------------------------------------------- going and coming
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("accept", ["*/*", "text/event-stream"])
 def test_a_client_that_goes_away_does_not_end_its_run(
     server: Server, http: httpx.Client, sandbox: str, accept: str
@@ -161,6 +163,7 @@ def test_two_watchers_see_the_same(server: Server, http: httpx.Client, sandbox: 
 # ---------------------------------------------------------------------------- positions that are none
 
 
+@pytest.mark.long
 def test_a_position_that_is_none_of_the_run_s_is_refused(http: httpx.Client, sandbox: str) -> None:
     run_id = run(http, sandbox, command="echo hello; sleep 0.1; echo world")["run_id"]
     own = {said.id for said in replay(http, run_id)}

@@ -70,6 +70,7 @@ def test_a_run_that_was_cut_short_still_tells_what_it_wrote(http: httpx.Client, 
     assert told["changes"]["added"] == ["out"]
 
 
+@pytest.mark.long
 def test_many_changes_are_counted_and_the_first_named(http: httpx.Client, sandbox: str) -> None:
     told = run(http, sandbox, command="mkdir m; cd m; for i in $(seq 1500); do : > $i; done")
 

@@ -116,6 +116,7 @@ def test_cancelling_ends_everything_the_run_started(
     assert "over" in refused(http.post(f"/v1/runs/{run_id}/cancel"), 409)["detail"]
 
 
+@pytest.mark.long
 def test_a_waiting_run_can_be_cancelled_and_never_starts(
     http: httpx.Client, sandbox: str, pool: ThreadPoolExecutor
 ) -> None:
@@ -188,6 +189,7 @@ def test_a_request_that_makes_no_sense_does_not_use_up_an_ephemeral_sandbox(http
     assert run(http, sandbox, command="true")["exit_code"] == 0
 
 
+@pytest.mark.long
 def test_of_two_execs_at_once_an_ephemeral_sandbox_takes_one(
     http: httpx.Client, pool: ThreadPoolExecutor
 ) -> None:

@@ -230,6 +230,7 @@ async def test_a_snapshot_that_could_not_be_restored_leaves_the_packages_that_ru
     assert (await now(host, sandbox)).added == ()
 
 
+@pytest.mark.long
 async def test_a_run_that_could_not_be_gone_to_again_stays_undone(
     host: Host, workspaces: SlowWorkspaces
 ) -> None:

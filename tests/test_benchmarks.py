@@ -86,6 +86,7 @@ def _lanes(count: int) -> Sequence[CountedLane]:
     return [CountedLane("", ("echo", "hello world"), busy=busy, most=most) for _ in range(count)]
 
 
+@pytest.mark.long
 def test_a_closed_loop_keeps_every_lane_busy() -> None:
     lanes = _lanes(3)
 

@@ -18,8 +18,8 @@ from petri.engine import Ahead, Mount, Place
 from petri.engine.bubblewrap import BubblewrapEngine
 from petri.engine.confine import MASKED, Walls, confine
 from petri.errors import EngineFailed
+from tests.benches import BOTH_WAYS, LIMITS, OWNER, Bench, bench
 from tests.calls import eventually
-from tests.test_engine_contract import BOTH_WAYS, LIMITS, OWNER, Bench, bench
 
 __all__ = ["bench"]
 

@@ -12,7 +12,7 @@ from petri.cli import COULD_NOT_RUN, main
 from petri.cli.files import Place, place
 from petri.cli.options import duration, pair, size
 from petri.cli.runs import exec_
-from petri.sdk import folder_name
+from petri.sdk import asking, folder_name
 
 
 def _commands(group: click.Group) -> dict[str, click.Command]:
@@ -33,6 +33,7 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> str:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
     monkeypatch.setenv("PETRI_URL", url)
+    monkeypatch.setattr(asking, "FIRST_PAUSE_S", 0.001)  # it is asked more than once
     return url
 
 

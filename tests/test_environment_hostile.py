@@ -165,6 +165,7 @@ def test_a_shell_text_that_goes_on_and_on_ends(text: str) -> None:
     assert time.process_time() - started < SOON_S
 
 
+@pytest.mark.long
 def test_a_file_of_a_hundred_thousand_lines_is_read() -> None:
     lines = "".join(
         f"def f{n}(a):\n    '''Say.'''\n    x = a * 2  # c\n    return g(x, 'y')\n" for n in range(25_000)

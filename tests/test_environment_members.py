@@ -167,6 +167,7 @@ def test_installed_packages_are_linked_beside_members(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.long
 def test_of_more_than_can_be_linked_those_that_are_wanted_are(tmp_path: Path) -> None:
     for number in range(MOST_LINKS + 5):
         (tmp_path / f"p{number:05}").mkdir()

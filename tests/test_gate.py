@@ -33,6 +33,7 @@ def started(gate: str, *words: str, inherit: tuple[tuple[int, int], ...] = ()) -
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said
 
 
+@pytest.mark.long
 def test_the_command_gets_its_words_and_the_environment_it_was_started_with(gate: str) -> None:
     assert started(gate, "-", "-", "3", "-", "-", "-", SH, "-c", 'echo "$PATH|$1"', "sh", "a b") == (
         0,

@@ -97,6 +97,7 @@ def _by_keeping(path: Path) -> bytes:
         store.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("hashed", [_by_look, _by_etag, _by_keeping])
 def test_what_is_hashed_of_a_hole_is_not_read(tmp_path: Path, hashed: Callable[[Path], bytes]) -> None:
     (tmp_path / "workspace").mkdir()

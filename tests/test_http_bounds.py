@@ -181,6 +181,7 @@ def test_who_goes_on_sending_after_the_answer_is_cut_off(server: Server) -> None
     assert resident_bytes(server) - before < 16 * MIB
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("framing", [b"Content-Length: 10737418240\r\n", b"Transfer-Encoding: chunked\r\n"])
 def test_a_json_body_is_read_up_to_its_bound(server: Server, sandbox: str, framing: bytes) -> None:
     chunk = b"10000\r\n" + b" " * 65_536 + b"\r\n" if b"chunked" in framing else b" " * 65_536
@@ -191,6 +192,7 @@ def test_a_json_body_is_read_up_to_its_bound(server: Server, sandbox: str, frami
             line.hear().problem(413, "too_large")
 
 
+@pytest.mark.long
 def test_who_says_all_before_listening_hears_that_it_was_too_much(server: Server) -> None:
     spoken = HTTPConnection(server.url.removeprefix("http://"), timeout=30)
     with closing(spoken):

@@ -220,6 +220,7 @@ def test_a_client_is_not_late_when_it_is_we_who_were_held_up() -> None:
         assert runner.run(main()).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.long
 async def test_reading_goes_no_further_than_the_application(caplog: pytest.LogCaptureFixture) -> None:
     go_on = asyncio.Event()
 

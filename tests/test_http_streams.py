@@ -97,6 +97,7 @@ def test_a_folder_renamed_under_its_download_leaves_no_traceback(
     assert "Traceback" not in server.log()[before:]
 
 
+@pytest.mark.long
 def test_watchers_who_do_not_read_cost_little(server: Server, http: httpx.Client, sandbox: str) -> None:
     told = run(http, sandbox, command="head -c 20000000 /dev/zero")  # as JSON, six times as much
     assert server.process is not None

@@ -17,6 +17,7 @@ from petri.errors import Conflict, InvalidField, NotFound, OverQuota
 from petri.ledger import Deed, KeyQuery, Ledger, SandboxQuery
 from petri.ledger.pages import cursor_of
 from petri.model import Event, Key, RunState, Sandbox, Scope, State, digest, new_key_text
+from tests.ledgers import put_ledger
 from tests.test_ledger import NOW, a_run, a_sandbox, assert_nothing_is_left_at_its_default
 
 DEED = Deed(NOW, {"key_id": "abcdefgh", "key_name": "ops", "tenant": "default"})
@@ -30,7 +31,7 @@ def a_key(**changes: Any) -> Key:
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'ledger.db'}"
+    return put_ledger(tmp_path)
 
 
 @pytest.fixture
@@ -248,6 +249,7 @@ def _ledger_before_keys(path: Path) -> None:
         )
 
 
+@pytest.mark.long
 async def test_a_ledger_from_before_keys_belongs_to_the_default_tenant_with_all_it_holds(
     tmp_path: Path,
 ) -> None:

@@ -177,6 +177,7 @@ async def test_a_migration_that_fails_leaves_nothing_behind(path: Path) -> None:
         assert raw.execute("SELECT name FROM sqlite_master").fetchall() == [("runs",)]
 
 
+@pytest.mark.long
 async def test_a_ledger_that_is_up_to_date_opens_without_alembic(path: Path) -> None:
     await make(path, sandboxes=0)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from petri.model import Limits, Outcome
-from tests.test_engine_contract import BOTH_WAYS, LIMITS, Bench, bench
+from tests.benches import BOTH_WAYS, LIMITS, Bench, bench
 
 __all__ = ["bench"]
 

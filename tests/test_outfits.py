@@ -48,6 +48,7 @@ async def test_a_project_that_nobody_understands_is_run(
     assert run.outcome.exit_code == 0
 
 
+@pytest.mark.long
 async def test_an_installer_that_breaks_in_a_new_way_is_no_reason_not_to_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,6 +79,7 @@ async def test_switched_off_nothing_is_installed(tmp_path: Path) -> None:
         assert await opened(tmp_path, tasks, replace(INSTALLING, policy=Policy("off"))) is None
 
 
+@pytest.mark.long
 async def test_long_questions_are_remembered_only_as_far_as_memory_allows(tmp_path: Path) -> None:
     async with asyncio.TaskGroup() as tasks:
         found = await opened(tmp_path, tasks)
@@ -105,6 +107,7 @@ def test_asking_again_for_what_was_asked_for_adds_nothing() -> None:
     assert added == (asked(0, "x"),)
 
 
+@pytest.mark.long
 def test_a_sandbox_that_changes_its_mind_with_every_run_may_go_on_doing_so() -> None:
     added: tuple[Addition, ...] = ()
     for number in range(1_000):

@@ -204,6 +204,7 @@ def test_an_empty_folder_is_a_remark() -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("old", "new"),
     [

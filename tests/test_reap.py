@@ -166,6 +166,7 @@ def creating_like(sandbox: Sandbox) -> Sandbox:
     return replace(sandbox, id="sb-" + "a" * 20, state=State.CREATING, generation=0)
 
 
+@pytest.mark.long
 async def test_a_removal_that_takes_long_keeps_no_other_sandbox_from_its_end(
     tmp_path: Path, workspaces: FaultyWorkspaces
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from petri.engine import Ahead, Leash, Parks
 from petri.model import Command
-from tests.test_engine_contract import ENV, PYTHON, Bench, bench
+from tests.benches import ENV, PYTHON, Bench, bench
 
 __all__ = ["bench"]
 

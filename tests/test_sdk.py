@@ -154,6 +154,7 @@ def test_a_path_that_leaves_the_workspace_is_refused(client: Client, box: str, p
     assert client.sandbox(box).state == "ready"
 
 
+@pytest.mark.long
 def test_a_large_file_goes_there_and_back(client: Client, box: str, tmp_path: Path) -> None:
     source = tmp_path / "large.bin"
     source.write_bytes(bytes(range(256)) * 40_000)
@@ -279,6 +280,7 @@ def test_the_server_says_what_it_is(client: Client) -> None:
 # ----------------------------------------------------------------------------------------- both at once
 
 
+@pytest.mark.long
 async def test_many_runs_at_once_with_an_event_loop(server: Server) -> None:
     async with AsyncClient(server.url) as client:
         boxes = [await client.create() for _ in range(4)]
@@ -354,6 +356,7 @@ class CutLine:
         self.cuts += 1
 
 
+@pytest.mark.long
 def test_limits_are_named_for_a_sandbox_and_tightened_for_a_run(client: Client) -> None:
     box = client.create(limits={"disk_bytes": 16 << 20, "inodes": 600, "open_files": 100})
     try:

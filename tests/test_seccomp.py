@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from petri.engine import seccomp
-from tests.test_engine_contract import BOTH_WAYS, Bench, bench
+from tests.benches import BOTH_WAYS, Bench, bench
 
 __all__ = ["bench"]
 
@@ -193,6 +193,7 @@ async def test_a_cell_really_refuses_what_the_table_refuses(bench: Bench) -> Non
     assert [number for number in numbers if number not in refused and answers[number] == killed] == []
 
 
+@pytest.mark.long
 @only_x86
 @BOTH_WAYS
 async def test_a_cell_really_has_no_x32(bench: Bench) -> None:
@@ -201,6 +202,7 @@ async def test_a_cell_really_has_no_x32(bench: Bench) -> None:
     assert set(json.loads(bench.screen["stdout"]).values()) == {errno.ENOSYS}
 
 
+@pytest.mark.long
 @only_x86
 @BOTH_WAYS
 async def test_every_call_by_another_architecture_s_door_is_fatal(bench: Bench) -> None:

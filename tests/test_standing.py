@@ -16,8 +16,8 @@ from petri.engine.rehearsal import Rehearsal
 from petri.engine.standing import StandingCell
 from petri.errors import EngineFailed, Unavailable
 from petri.model import Command, Outcome
+from tests.benches import BOTH_WAYS, ENV, PYTHON, Bench, bench
 from tests.calls import eventually
-from tests.test_engine_contract import BOTH_WAYS, ENV, PYTHON, Bench, bench
 
 __all__ = ["bench"]
 

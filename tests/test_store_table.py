@@ -75,6 +75,7 @@ def test_an_object_is_moved_from_where_it_is_said_to_be(
     assert shown(table) == (objects | {digest: place} if is_there else objects)
 
 
+@pytest.mark.long
 @examples(30)
 @given(st.dictionaries(digests, places), st.dictionaries(digests, places), st.dictionaries(digests, places))
 def test_what_was_loaded_twice_is_there_once_as_it_was_first(
@@ -90,6 +91,7 @@ def test_what_was_loaded_twice_is_there_once_as_it_was_first(
     assert len(table) == len(third | second | first)
 
 
+@pytest.mark.long
 @examples(30)
 @given(st.dictionaries(digests, st.tuples(places, st.integers(0, 9), st.integers(0, 3))), st.integers(0, 9))
 def test_a_sweep_takes_what_is_old_unmarked_and_in_the_packs_that_are_swept(

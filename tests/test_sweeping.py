@@ -73,6 +73,7 @@ async def test_the_last_runs_can_be_gone_back_to_and_the_older_ones_no_more(host
     assert held(host, sandbox) == {"a": b"2"}
 
 
+@pytest.mark.long
 async def test_the_budget_lets_the_oldest_go_first(host: Host, clock: Clock) -> None:
     sandbox = await new_sandbox(host)
     for seed in range(4):
@@ -92,6 +93,7 @@ async def test_the_budget_lets_the_oldest_go_first(host: Host, clock: Clock) -> 
     assert not {trees[2], trees[3]} & kept
 
 
+@pytest.mark.long
 async def test_a_snapshot_stays_until_it_is_deleted_even_without_its_sandbox(
     host: Host, clock: Clock
 ) -> None:
@@ -110,6 +112,7 @@ async def test_a_snapshot_stays_until_it_is_deleted_even_without_its_sandbox(
     assert host.store.usage("default").objects == 0
 
 
+@pytest.mark.long
 async def test_what_is_seen_as_a_frozen_peer_stays_as_long_as_it_may_be_seen(
     host: Host, clock: Clock
 ) -> None:
@@ -127,6 +130,7 @@ async def test_what_is_seen_as_a_frozen_peer_stays_as_long_as_it_may_be_seen(
     assert host.store.usage("default").objects == 0
 
 
+@pytest.mark.long
 async def test_what_an_undo_left_behind_can_be_had_again(host: Host, clock: Clock) -> None:
     sandbox = await new_sandbox(host)
     (host.workspaces.folder(sandbox.id) / "a").write_bytes(b"before")
@@ -155,6 +159,7 @@ async def test_nothing_is_swept_before_its_time(host: Host) -> None:
     assert host.store.has("default", [bytes.fromhex(tree)])
 
 
+@pytest.mark.long
 async def test_whoever_is_swept_clean_is_left_alone_until_something_changes(
     host: Host, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

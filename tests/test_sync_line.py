@@ -278,6 +278,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_https_is_spoken_and_certificates_are_checked(
     peer: Callable[..., Peer], certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

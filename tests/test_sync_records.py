@@ -203,6 +203,7 @@ def test_a_stream_may_not_inflate_beyond_its_bound() -> None:
         list(read(sent, 500_000))
 
 
+@pytest.mark.long
 def test_a_bomb_is_refused_long_before_it_went_off() -> None:
     header = records.encode(WholeFile(b"a", 6, 2**29, NOTHING, 0))
     frames = zstandard.ZstdCompressor(level=1).compressobj()
@@ -222,6 +223,7 @@ def test_a_window_that_needs_more_memory_than_we_give_is_refused() -> None:
         list(read(frame.compress(bytes(2**20)) + frame.flush()))
 
 
+@pytest.mark.long
 def test_honest_zeros_are_no_bomb() -> None:
     sent: list[bytes] = []
     out = stream.Outgoing(sent.append)

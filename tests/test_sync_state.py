@@ -126,6 +126,7 @@ def test_another_process_waits_for_the_lock(home: str) -> None:
         pass
 
 
+@pytest.mark.long
 def test_objects_nobody_needs_are_left_out_in_time(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_WORTH_PACKING", 10_000)
     state = State(b"/project", home)

@@ -14,6 +14,7 @@ from petri.ledger import Ledger
 from petri.model import Event, Sandbox
 from petri.operations.tenant_disk import TenantDisk
 from petri.workspace import Bounds, Workspaces
+from tests.ledgers import put_ledger
 from tests.test_ledger import a_sandbox
 
 KIB = 1024
@@ -43,7 +44,7 @@ class Ground:
 
 @pytest.fixture
 async def ground(tmp_path: Path) -> AsyncIterator[Ground]:
-    ledger = Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}")
+    ledger = Ledger.open(put_ledger(tmp_path))
     yield Ground(ledger)
     await ledger.close()
 

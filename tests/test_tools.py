@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from petri.engine.tools import Finished, Tool, run_tool
+from petri.engine.tools import Finished, Tool, _has_life, run_tool
 from petri.errors import Unavailable
 from tests.calls import eventually
 
@@ -21,6 +21,12 @@ from petri.engine.tools import Tool, run_tool
 
 asyncio.run(run_tool(Tool(["/bin/sh", "-c", sys.argv[1]], Path("/"), {"PATH": "/usr/bin:/bin"}, 60)))
 """
+HEADLESS = """
+import ctypes, platform, threading, time
+threading.Thread(target=time.sleep, args=(60,)).start()
+ctypes.CDLL(None).syscall(60 if platform.machine() == "x86_64" else 93, 0)
+"""
+"""Ends its first thread alone, by the system call `exit`."""
 
 
 def sh(script: str, *, timeout_s: float = 20, **others: object) -> Tool:
@@ -90,6 +96,27 @@ def test_a_tool_does_not_outlive_a_server_that_is_killed(tmp_path: Path) -> None
     eventually(lambda: not _lives(int(pid.read_text())))
 
 
+def test_the_dead_are_not_waited_for_until_somebody_takes_notice() -> None:
+    child = subprocess.Popen(["/bin/sleep", "60"], start_new_session=True)
+    assert _has_life(child.pid)
+
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+
+    os.killpg(child.pid, 0)  # the group is still there
+    assert not _has_life(child.pid)
+    child.wait()
+
+
+def test_who_has_lost_its_first_thread_is_not_dead() -> None:
+    child = subprocess.Popen([sys.executable, "-c", HEADLESS], start_new_session=True)
+    eventually(lambda: _state_of(child.pid) == "Z")
+
+    assert _has_life(child.pid)
+    child.kill()
+    child.wait()
+
+
 @pytest.mark.long
 async def test_who_escapes_and_holds_the_pipes_is_not_waited_for() -> None:
     begun = time.monotonic()
@@ -110,4 +137,8 @@ def _lives(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return "Z" not in Path(f"/proc/{pid}/stat").read_text().split(")")[1][:3]
+    return _state_of(pid) != "Z"
+
+
+def _state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

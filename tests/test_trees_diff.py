@@ -218,6 +218,7 @@ def test_a_change_at_no_path_is_refused(forest: Forest, path: bytes) -> None:
         apply(forest.fetch, forest.put, tree, [Change(path, None, ONE)])
 
 
+@pytest.mark.long
 def test_no_depth_is_too_deep(forest: Forest) -> None:
     old, new = forest.dig(DEEP, b"old"), forest.dig(DEEP, b"new")
 

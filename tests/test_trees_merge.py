@@ -248,6 +248,7 @@ def test_untouched_paths_are_in_no_conflict(plans: Three) -> None:
         assert any(covers(conflict.path, path) or covers(path, conflict.path) for path in touched)
 
 
+@pytest.mark.long
 @given(related(3))
 def test_three_sides_without_conflicts_merge_in_any_order(plans: tuple[Plan, ...]) -> None:
     forest = Forest()

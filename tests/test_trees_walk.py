@@ -91,6 +91,7 @@ def test_what_was_measured_before_is_not_fetched_again(forest: Forest) -> None:
     assert forest.fetched == 1
 
 
+@pytest.mark.long
 def test_no_depth_is_too_deep(forest: Forest) -> None:
     tree = forest.dig(DEEP, b"bottom")
 

@@ -84,6 +84,7 @@ def dig(folder: Path, levels: int) -> None:
     os.close(fd)
 
 
+@pytest.mark.long
 def test_a_tree_five_thousand_levels_deep_goes_with_few_descriptors(
     workspaces: Workspaces, folder: Path, few_descriptors: None
 ) -> None:
@@ -202,6 +203,7 @@ def keep_filling(inside: int, stop: Callable[[], bool]) -> None:
         number += 1
 
 
+@pytest.mark.long
 def test_code_that_keeps_filling_a_folder_does_not_hold_its_deletion(
     workspaces: Workspaces, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +229,7 @@ def test_code_that_keeps_filling_a_folder_does_not_hold_its_deletion(
     assert trash(workspaces) == []
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs code as another user")
 def test_code_of_another_user_cannot_fill_what_root_deletes(workspaces: Workspaces) -> None:
     owner = 123_456
@@ -284,6 +287,7 @@ def test_what_is_made_and_deleted_is_durable_before_it_is_said(workspaces: Works
     assert changes == [*create, *file, *subfolder, *whole]
 
 
+@pytest.mark.long
 def test_a_deletion_that_runs_out_of_patience_leaves_the_rest_to_the_next(tmp_path: Path) -> None:
     place = tmp_path / "trash"
     for number in range(500):

@@ -156,12 +156,29 @@ def _kill_group(pid: int) -> None:
 
 
 async def _emptied(group: int) -> None:
-    """Wait until nobody is left in a group that was killed: killed is not dead, and init is to reap them."""
+    """Wait until nobody lives in a group that was killed: killed is not dead.
+
+    Whoever is dead may be there for seconds more, until the host's init takes notice; there is nothing to
+    wait for then.
+    """
     deadline = time.monotonic() + _DRAIN_S
     with suppress(ProcessLookupError, PermissionError):
         while time.monotonic() < deadline:
             os.killpg(group, 0)
             await asyncio.sleep(_REAPED_S)
+            if not await asyncio.to_thread(_has_life, group):
+                return
+
+
+def _has_life(group: int) -> bool:
+    """Say whether any process of a group is still more than an entry in the kernel's table."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it is gone by now
+            words = stat.read_bytes().rpartition(b") ")[2].split()
+            # One whose first thread ended is called a zombie, too, whatever its other threads do.
+            if int(words[2]) == group and (words[0] not in (b"Z", b"X") or int(words[17]) > 1):
+                return True
+    return False
 
 
 async def _drained(taps: Sequence[Tap]) -> None:
