@@ -84,7 +84,7 @@ def test_what_succeeds_is_kept_on_success(http: httpx.Client) -> None:
             {"limits": {"memory_bytes": 64 << 20}},
             marks=pytest.mark.skipif(os.geteuid() != 0, reason="without root there may be no cgroups"),
         ),
-        (f"{MESS}; for i in 1 2 3; do head -c 6000000 /dev/zero | tr '\\0' x > $i; done; sleep 5", _SMALL),
+        (f"{MESS}; for i in 1 2 3; do head -c 6000000 /dev/zero | tr '\\0' x > $i; done; sleep 60", _SMALL),
         ("/no/such/program", {}),
     ],
 )
