@@ -137,6 +137,15 @@ def test_nobody_inside_can_change_them(http: httpx.Client, sandbox: str) -> None
     assert set(run(http, sandbox, filename="main.py")["stdout"].split()) <= {"13", "30", "1"}
 
 
+@pytest.mark.parametrize("more", [{}, {"missing": "continue"}], ids=["mounted", "in a window"])
+def test_they_are_mounted_to_be_read_whoever_owns_them(
+    http: httpx.Client, sandbox: str, more: dict[str, str]
+) -> None:
+    looks = "import alpha, os; print(bool(os.statvfs(alpha.__file__).f_flag & os.ST_RDONLY))"
+
+    assert run(http, sandbox, code=script("alpha", body=looks), **more)["stdout"] == "True\n"
+
+
 def test_what_the_host_has_is_there_beside_them(http: httpx.Client, sandbox: str) -> None:
     looks = "import sys; print([each for each in sys.path if 'dist-packages' in each])"
     put(http, sandbox, plain__py=looks, main__py=script("alpha", body=looks))
@@ -231,12 +240,18 @@ def test_a_misspelt_import_is_not_installed_and_says_what_was_meant(http: httpx.
 
 
 def test_a_syntax_error_is_pythons_own(http: httpx.Client, sandbox: str) -> None:
-    put(http, sandbox, main__py="import alpha\ndef broken(:\n")
+    text = script("alpha", body="import alpha\ndef broken(:\n    pass\n")
+    put(http, sandbox, main__py=text)
 
-    answer = run(http, sandbox, filename="main.py")
+    equipped, bare = (run(http, sandbox, filename="main.py", dependencies=mode) for mode in ("auto", "off"))
 
-    assert answer["exit_code"] == 1
-    assert "SyntaxError" in answer["stderr"]
+    assert (equipped["installed"], bare["installed"]) == (["alpha==1.0", "beta==1.0"], [])
+    assert (equipped["exit_code"], equipped["stdout"], equipped["not_installed"]) == (1, "", [])
+    assert re.fullmatch(
+        r'  File "\S*main.py", line \d+\n    def broken\(:\n +\^\nSyntaxError: invalid syntax\n',
+        equipped["stderr"],
+    )
+    assert equipped["stderr"] == bare["stderr"]
 
 
 def test_an_index_that_is_down_is_stated_and_the_run_goes_on(
