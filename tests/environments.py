@@ -13,13 +13,16 @@ from petri.environment import Because, Requirement, Wanted
 from petri.environment.building import (
     Environment,
     Environments,
+    NotInstalled,
     Outfit,
     Progress,
     PythonPackages,
     Rules,
     Shelf,
+    Tell,
     Uv,
 )
+from petri.environment.building.asking import Asking
 from petri.settings import for_installers
 from tests.package_index import PackageIndex
 
@@ -60,6 +63,17 @@ def _name(text: str) -> str:
 
 def silent(_: Progress) -> None:
     """Listen to nothing."""
+
+
+def asking(scratch: Path) -> Asking:
+    """Return how packages are asked for where nothing is lent."""
+
+    @asynccontextmanager
+    async def lend(_: Wanted, __: Tell) -> AsyncIterator[Environment]:
+        raise NotInstalled("nothing is lent")
+        yield
+
+    return Asking(scratch, None, silent, lend)
 
 
 def imported(outfit: Outfit, module: str) -> str:

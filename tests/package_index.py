@@ -107,6 +107,10 @@ class PackageIndex:
         self.files[f"{name.replace('-', '_')}-{version}.tar.gz"] = (name, content, at, False)
         return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
+    def digest(self, filename: str) -> str:
+        """Return the hash of a file, as in `sha256:…`."""
+        return f"sha256:{hashlib.sha256(self.files[filename][1]).hexdigest()}"
+
     def stop(self) -> None:
         """Serve no more."""
         self.holds.set()

@@ -137,6 +137,15 @@ def test_nobody_inside_can_change_them(http: httpx.Client, sandbox: str) -> None
     assert set(run(http, sandbox, filename="main.py")["stdout"].split()) <= {"13", "30", "1"}
 
 
+@pytest.mark.parametrize("more", [{}, {"missing": "continue"}], ids=["mounted", "in a window"])
+def test_they_are_mounted_to_be_read_whoever_owns_them(
+    http: httpx.Client, sandbox: str, more: dict[str, str]
+) -> None:
+    looks = "import alpha, os; print(bool(os.statvfs(alpha.__file__).f_flag & os.ST_RDONLY))"
+
+    assert run(http, sandbox, code=script("alpha", body=looks), **more)["stdout"] == "True\n"
+
+
 def test_what_the_host_has_is_there_beside_them(http: httpx.Client, sandbox: str) -> None:
     looks = "import sys; print([each for each in sys.path if 'dist-packages' in each])"
     put(http, sandbox, plain__py=looks, main__py=script("alpha", body=looks))
@@ -231,12 +240,18 @@ def test_a_misspelt_import_is_not_installed_and_says_what_was_meant(http: httpx.
 
 
 def test_a_syntax_error_is_pythons_own(http: httpx.Client, sandbox: str) -> None:
-    put(http, sandbox, main__py="import alpha\ndef broken(:\n")
+    text = script("alpha", body="import alpha\ndef broken(:\n    pass\n")
+    put(http, sandbox, main__py=text)
 
-    answer = run(http, sandbox, filename="main.py")
+    equipped, bare = (run(http, sandbox, filename="main.py", dependencies=mode) for mode in ("auto", "off"))
 
-    assert answer["exit_code"] == 1
-    assert "SyntaxError" in answer["stderr"]
+    assert (equipped["installed"], bare["installed"]) == (["alpha==1.0", "beta==1.0"], [])
+    assert (equipped["exit_code"], equipped["stdout"], equipped["not_installed"]) == (1, "", [])
+    assert re.fullmatch(
+        r'  File "\S*main.py", line \d+\n    def broken\(:\n +\^\nSyntaxError: invalid syntax\n',
+        equipped["stderr"],
+    )
+    assert equipped["stderr"] == bare["stderr"]
 
 
 def test_an_index_that_is_down_is_stated_and_the_run_goes_on(
@@ -421,16 +436,26 @@ def test_a_run_of_another_sandbox_is_not_here(http: httpx.Client, sandbox: str) 
     assert answer.status_code == 404
 
 
-def test_the_lock_rebuilds_it_elsewhere(
-    http: httpx.Client, sandbox: str, index: PackageIndex, tmp_path: Path
+@pytest.mark.parametrize(
+    "installer",
+    [(str(Path(sys.executable).parent / "uv"), "pip"), (sys.executable, "-m", "pip", "--isolated")],
+    ids=["uv", "pip"],
+)
+def test_what_is_exported_rebuilds_it_elsewhere(
+    server: Server,
+    http: httpx.Client,
+    sandbox: str,
+    index: PackageIndex,
+    tmp_path: Path,
+    installer: tuple[str, ...],
 ) -> None:
     run(http, sandbox, code=SEES)
-    lock = tmp_path / "requirements.txt"
-    lock.write_text(http.get(f"/v1/sandboxes/{sandbox}/environment").json()["lock"])
+    export = [str(PETRI), "env", "export", sandbox, "--to", str(tmp_path)]
+    subprocess.run(export, env={**os.environ, "PETRI_URL": server.url}, check=True, capture_output=True)
 
-    uv = [str(Path(sys.executable).parent / "uv"), "pip", "install", "--require-hashes", "--no-deps"]
-    there = ["--target", str(tmp_path / "there"), "--default-index", index.url, "-r", str(lock)]
-    subprocess.run([*uv, *there], check=True, capture_output=True)
+    words = [*installer, "install", "--require-hashes", "-r", str(tmp_path / "requirements.txt")]
+    there = ["--target", str(tmp_path / "there"), "--index-url", index.url, "--no-cache-dir"]
+    subprocess.run([*words, *there], check=True, capture_output=True)
 
     assert (tmp_path / "there" / "alpha.py").exists()
     assert (tmp_path / "there" / "beta.py").exists()
@@ -441,7 +466,7 @@ def test_the_command_line_shows_compares_and_exports(http: httpx.Client, server:
         http.post("/v1/sandboxes", json={"name": name}).json()["id"] for name in ("env-one", "env-two")
     )
     run(http, one, code=script("beta==1.0"))
-    run(http, two, code=script("beta==2.0"))
+    run(http, two, code=script("beta==2.0", "tool"))
 
     def petri(*words: str) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "PETRI_URL": server.url}
@@ -452,6 +477,11 @@ def test_the_command_line_shows_compares_and_exports(http: httpx.Client, server:
     different = petri("env", "diff", "env-one", "env-two")
     assert different.returncode == 1
     assert re.search(r"beta +1.0 +2.0", different.stdout)
+    assert re.search(r"tool +- +1.0", different.stdout)
+    assert json.loads(petri("env", "diff", "env-one", "env-two", "--json").stdout) == {
+        "beta": {"one": "1.0", "other": "2.0"},
+        "tool": {"one": None, "other": "1.0"},
+    }
     assert petri("env", "diff", "env-one", "env-one").returncode == 0
     assert petri("env", "export", "env-two").stdout.startswith("beta==2.0 \\\n    --hash=sha256:")
     refused = petri("exec", "env-one", "--code", "import sklern")

@@ -13,7 +13,7 @@ import pytest
 
 from petri.engine import Engine
 from petri.engine.bubblewrap import BubblewrapEngine, Setup
-from petri.environment import Lock, Pin, Policy, Wanted
+from petri.environment import Lock, Pin, Policy
 from petri.environment.building import (
     Environment,
     Environments,
@@ -24,17 +24,15 @@ from petri.environment.building import (
     Rules,
     Shelf,
     SourcePackages,
-    Tell,
     Uv,
     Yard,
 )
-from petri.environment.building.asking import Asking
 from petri.environment.building.source_packages import MOST_LOOKED_AT
 from petri.environment.building.yard import LIMITS
 from petri.model import Limits
 from petri.settings import for_installers
 from petri.workspace import raze
-from tests.environments import PYTHON, UV, YESTERDAY, imported, silent, want
+from tests.environments import PYTHON, UV, YESTERDAY, asking, imported, silent, want
 from tests.package_index import PackageIndex, sdist, wheel
 from tests.programs import put_programs
 
@@ -157,17 +155,6 @@ async def opened(
             environments.stop()
     finally:
         await engine.stop()
-
-
-def asking(scratch: Path) -> Asking:
-    """Return how packages are asked for where nothing is lent."""
-
-    @asynccontextmanager
-    async def lend(_: Wanted, __: Tell) -> AsyncIterator[Environment]:
-        raise NotInstalled("nothing is lent")
-        yield
-
-    return Asking(scratch, None, silent, lend)
 
 
 def leftovers(root: Path) -> list[Path]:

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from petri.environment import Because, Code, Words
+from petri.environment import Ask, Because, Code, File, Words, wanted
 from petri.environment.needs.python.imports import imports, quick_roots
-from tests.projects import MANIFEST_ONLY, OFF, Files, look, names, optional, refused
+from tests.projects import MANIFEST_ONLY, OFF, Files, MemoryReader, look, names, optional, refused
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,13 @@ def test_an_import_is_found_however_it_is_written(source: str) -> None:
         "import_module('req' + name)",
         "from . import requests",
         "plugins = ['requests']; load('requests')",
+        "from importlib.metadata import entry_points\nentry_points(group='requests')",
+        "INSTALLED_APPS = ['requests', 'requests.apps.Config']",
+        "import logging.config as c\nc.dictConfig({'handlers': {'x': {'class': 'requests.Handler'}}})",
+        "import pkgutil\npkgutil.resolve_name('requests:get')",
+        "pytest_plugins = ('requests',)",
+        "import_string('requests.get'); my_import_module('requests'); import_module_from('requests')",
+        "import_module(f'requests'); import_module(name='requests'); __import__(\"requests\" if x else y)",
     ],
 )
 def test_what_is_no_import_here_is_not_found(source: str) -> None:
@@ -148,9 +155,13 @@ def test_only_what_the_entry_leads_to_counts() -> None:
 
 
 def test_a_project_that_imports_itself_in_a_circle_is_walked_once() -> None:
-    files = {"main.py": "import a", "a.py": "import b\nimport numpy", "b.py": "import a, main"}
+    files = {"main.py": "import a, b", "a.py": "import b\nimport numpy", "b.py": "import a, main, a.c, b"}
+    reader = MemoryReader(files, has_digests=False)
 
-    assert names(look(files)) == {"numpy"}
+    found = wanted(reader, Ask(File("main.py"), "python"))
+
+    assert names(found) == {"numpy"}
+    assert [reader.reads.count(path) for path in ("a.py", "b.py")] == [1, 1]
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from petri.environment import Lock, Pin
-from petri.environment.building import (
-    Rules,
-)
-from tests.environments import YESTERDAY, opened, silent, want
+from petri.environment.building import NotInstalled, PythonPackages, Rules, Uv
+from petri.settings import for_installers
+from tests.environments import PYTHON, UV, YESTERDAY, asking, opened, silent, want
 from tests.package_index import PackageIndex, wheel
 
 pytestmark = pytest.mark.long
@@ -94,6 +93,29 @@ async def test_another_file_than_was_promised_is_not_installed(tmp_path: Path, i
 
         assert environments.shelf.all() == []
     assert "not the file that was promised" in outfit.refused[0].sentence
+
+
+@pytest.mark.parametrize("form", ["pylock.toml", "requirements.txt"])
+async def test_another_file_than_was_locked_is_not_installed_whatever_an_operator_told_uv(
+    tmp_path: Path, index: PackageIndex, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "uv.toml").write_text("[pip]\nverify-hashes = false\n")
+    monkeypatch.setenv("UV_CONFIG_FILE", str(tmp_path / "uv.toml"))
+
+    def python(cache: str) -> PythonPackages:
+        return PythonPackages(Uv(UV, PYTHON, tmp_path / cache, index.url), for_installers(), lambda: True)
+
+    promised = Pin("beta", "1.0", (index.digest("beta-1.0-py3-none-any.whl"),))
+    theirs = Lock("requirements.txt", "", (promised,)) if form == "requirements.txt" else None
+    lock = await python("before").resolve(want("beta==1.0", lock=theirs), asking(tmp_path))
+    index.put("beta", "1.0", wheel("beta", "1.0", files={"beta.py": "version = 'another'\n"}))
+
+    with pytest.raises(
+        NotInstalled, match=r"not the file that was promised, and nothing is installed: Failed"
+    ):
+        await python("after").install(lock, tmp_path / "there", silent)
+
+    assert lock.form == form
 
 
 async def test_an_index_that_is_down_is_stated_and_asked_again_later(

@@ -187,7 +187,7 @@ async def test_everything_can_be_read_by_all_and_once_complete_be_written_by_nob
     assert [path for path, mode in complete.items() if path.is_file() and mode & 0o222] == []
 
 
-async def test_what_an_installer_leaves_unreadable_or_open_to_all_is_mended_before_it_is_used(
+def test_what_an_installer_leaves_unreadable_or_open_to_all_is_mended_before_it_is_used(
     tmp_path: Path,
 ) -> None:
     modes = {"secret": 0o600, "open": 0o666, "program": 0o700, "root's": 0o4755, "fine": 0o644}
@@ -196,11 +196,12 @@ async def test_what_an_installer_leaves_unreadable_or_open_to_all_is_mended_befo
         (tmp_path / "folder" / name).write_text("text")
         (tmp_path / "folder" / name).chmod(mode)
     (tmp_path / "folder").chmod(0o777)
+    tmp_path.chmod(0o700)
 
     weighed = weigh(tmp_path)
 
     found = _modes(tmp_path)
-    assert found.pop(tmp_path / "folder") == 0o755
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == found.pop(tmp_path / "folder") == 0o755
     assert {path.name: mode for path, mode in found.items()} == {
         "secret": 0o444,
         "open": 0o444,

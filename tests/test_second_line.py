@@ -18,6 +18,7 @@ def index() -> Iterator[PackageIndex]:
     index = PackageIndex()
     index.add("humanize", "1.16.0")
     index.add("tabulate", "3.0")
+    index.add("rich", "1.0", rich="try:\n    import tabulate\nexcept ImportError:\n    tabulate = None\n")
     storage = {"google/cloud/storage/__init__.py": "version = '2.0'\n"}
     index.put("google-cloud-storage", "2.0", wheel("google_cloud_storage", "2.0", files=storage))
     yield index
@@ -147,6 +148,26 @@ def test_a_child_goes_on_too_and_what_nobody_has_fails_as_ever(http: httpx.Clien
 
     assert answer["stdout"] == "1.16.0\n"
     assert answer["stderr"].endswith("ModuleNotFoundError: No module named 'nothing_of_the_kind'\n")
+
+
+def test_what_a_package_tries_to_import_is_left_alone(http: httpx.Client) -> None:
+    code = "import rich; print(rich.tabulate)"
+
+    answer = http.post("/v1/exec", json={"code": code, "missing": "continue"}).json()
+
+    assert (answer["stdout"], answer["installed"]) == ("None\n", ["rich==1.0"]), answer["stderr"]
+
+
+def test_a_module_that_nobody_has_is_asked_for_once_however_often_it_is_tried(http: httpx.Client) -> None:
+    tries = (
+        "for _ in range(200):\n"
+        "    try: __import__('nothing_' + 'of_the_kind')\n"
+        "    except ImportError: pass\n"
+    )
+
+    answer = http.post("/v1/exec", json={"code": f"{tries}{MADE_UP}", "missing": "continue"}).json()
+
+    assert answer["stdout"] == "1.16.0\n", answer["stderr"]
 
 
 SEES = "import os, sys; print(sys.path, sys.meta_path, sorted(os.environ), sorted(sys.modules), sys.flags)"

@@ -173,7 +173,7 @@ def _complaint(done: Finished, wanted: Wanted | None) -> NotInstalled:
         return NotInstalled("the package index took too long to answer", is_passing=True)
     if "No space left" in said or "os error 28" in said:
         return NotInstalled(NO_SPACE, is_passing=True)
-    if "Hash mismatch" in said:
+    if "Hash mismatch" in said or "Size mismatch" in said:
         return NotInstalled(f"a package is not the file that was promised, and nothing is installed: {said}")
     if uv.is_unreachable(said) and "No solution found" not in said:
         return NotInstalled(f"the package index is out of reach: {said}", is_passing=True)

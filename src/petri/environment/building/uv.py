@@ -39,6 +39,15 @@ _TOO_YOUNG = re.compile(
 _YANKED = re.compile(
     r"^warning: `([A-Za-z0-9._-]+)==(\S+)` is yanked(?: \(reason: \"(.{0,500}?)\"\))?", re.MULTILINE
 )
+_NO_COMPLAINT = (
+    "warning:",
+    "Downloading",
+    " Downl",
+    "Using CPython",
+    "Using Python",
+    "Resolved ",
+    "Prepared ",
+)
 _MOST_SAID = 2_000
 
 
@@ -84,6 +93,7 @@ class Uv:
     def install(self, lock: Path, prefix: Path, links: Path | None = None) -> list[str]:
         """Return the words that install `lock` into `prefix`, by hash.
 
+        An operator's `uv.toml` can have uv not compare hashes, but not where it is told to require them.
         It is not shown the interpreter in there, which it would start to ask what it is. `links` is a folder
         of wheels that no index has.
         """
@@ -134,9 +144,7 @@ def progress_of(line: str) -> Progress | None:
 
 def readable(stderr: str) -> str:
     """Return what uv complained of as one paragraph, without places on the network or on this host."""
-    lines = [
-        line for line in stderr.splitlines() if not line.startswith(("warning:", "Downloading", " Downl"))
-    ]
+    lines = [line for line in stderr.splitlines() if not line.startswith(_NO_COMPLAINT)]
     said = _ADDRESS.sub("the index", _CAUSE.sub(": ", "\n".join(lines)))
     said = re.sub(r"\s+", " ", _PATH.sub("…", said)).strip().removeprefix("error: ")
     return _TOO_YOUNG.sub(_too_young, said)[:_MOST_SAID]

@@ -31,7 +31,7 @@ class _Server:
         ask = runpy.run_path(_DOOR)["ask"]
         if not ask({"ask": "module", "language": "python", "want": [wanted]}, lambda line: None)["done"]:
             return None
-        importlib.invalidate_caches()
+        importlib.invalidate_caches()  # the folders are others now, and may be as old to the millisecond
         return PathFinder.find_spec(name, path)
 
 

@@ -28,7 +28,7 @@ def package_of(specifier: str) -> str | None:
     """Return the package that a bare specifier names; None for a path, an address or what node itself has."""
     if specifier.startswith(("npm:", "jsr:")):
         specifier = specifier[4:].lstrip("/")
-    if not specifier or specifier[0] in "./#~$" or ":" in specifier or specifier.startswith("@/"):
+    if not specifier or specifier[0] in "./#~$" or specifier.startswith("@/"):
         return None
     parts = specifier.partition("?")[0].split("/")
     name = "/".join(parts[:2]) if specifier[0] == "@" else parts[0]
