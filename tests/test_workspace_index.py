@@ -12,7 +12,7 @@ import pytest
 
 from petri.trees import Change, Entry, File, Folder, Link, address, encode
 from petri.workspace import indexes as indexes_module
-from petri.workspace import looking
+from petri.workspace import versions
 from petri.workspace.index import Index
 from petri.workspace.indexes import QUICK, WHOLE, Indexes
 from petri.workspace.looking import Reading, TooMuch
@@ -86,7 +86,7 @@ def test_a_second_look_at_the_same_reads_nothing(top: Path) -> None:
 
 
 def _settle() -> None:
-    time.sleep(looking.RACY_NS / 1e9 * 1.2)
+    time.sleep(versions.RACY_NS / 1e9 * 1.2)
 
 
 def test_each_kind_of_change_is_told_with_what_was_and_what_is(top: Path) -> None:
@@ -417,7 +417,7 @@ def test_what_is_in_a_folder_that_moved_is_not_read_again(tmp_path: Path) -> Non
     for number in range(100):
         (top / "old" / f"{number}").write_bytes(bytes([number]) * 1000)
     index = Index()
-    time.sleep(2 * looking.RACY_NS / 1e9)
+    time.sleep(2 * versions.RACY_NS / 1e9)
     look(index, top)
     (top / "old").rename(top / "new")
 
