@@ -16,7 +16,8 @@ from benchmarks.bench import Row, p50, served
 
 ROUNDS = 7
 IMAGE_BYTES = 12 << 30
-KINDS = {"ext4": ["mkfs.ext4", "-q"], "xfs": ["mkfs.xfs", "-q"], "btrfs": ["mkfs.btrfs", "-q"]}
+KINDS = {"ext4": "e2fsprogs", "xfs": "xfsprogs", "btrfs": "btrfs-progs"}
+"""Kinds of file systems, and the packages of Debian whose `mkfs` makes them."""
 FILES = """
 import os, sys
 for i in range(int(sys.argv[1])):
@@ -68,12 +69,24 @@ def measure() -> list[Row]:
     """Return a table over the kinds of file systems that this host can make."""
     rows: list[Row] = []
     for kind in KINDS:
-        if os.geteuid() != 0 or shutil.which(KINDS[kind][0]) is None:
-            rows.append(Row(f"{kind}: not measured", "-", "only root can mount one, and its mkfs makes it"))
+        if why := _why_not(kind):
+            rows.append(Row(kind, "not measured", why))
             continue
         with _disk(kind) as home, served(home) as server:
             rows += _on(kind, _Petri(server.connect()), home)
     return rows
+
+
+def _why_not(kind: str) -> str:
+    """Return what is missing to make and mount a file system; nothing if nothing is."""
+    if os.geteuid() != 0:
+        return "only root can mount it"
+    if shutil.which(f"mkfs.{kind}") is None:
+        return f"mkfs.{kind} makes it: install {KINDS[kind]}"
+    known = Path("/proc/filesystems").read_text().split()
+    if kind not in known and subprocess.run(["modprobe", kind], check=False, capture_output=True).returncode:
+        return "this kernel does not know it"
+    return ""
 
 
 @contextmanager
@@ -83,7 +96,7 @@ def _disk(kind: str) -> Iterator[Path]:
         image, top = Path(scratch) / "image", Path(scratch) / "top"
         with image.open("wb") as file:
             file.truncate(IMAGE_BYTES)
-        subprocess.run([*KINDS[kind], str(image)], check=True, capture_output=True)
+        subprocess.run([f"mkfs.{kind}", "-q", str(image)], check=True, capture_output=True)
         top.mkdir()
         subprocess.run(["mount", "-o", "loop", str(image), str(top)], check=True)
         try:

@@ -10,6 +10,7 @@ import zstandard
 from petri.syncing import (
     Agreed,
     Base,
+    ChangedFile,
     Clash,
     Delete,
     End,
@@ -19,13 +20,14 @@ from petri.syncing import (
     Move,
     Said,
     WholeFile,
+    decode_held,
 )
 from petri.syncing.records import NOTHING, encode, varint
 from petri.trees import EMPTY, address
-from tests.calls import create, put, refused, sh
+from tests.calls import create, eventually, put, refused, sh
 from tests.conftest import Server
 from tests.streams import Along, Sent, ask_sync, first_push, stream, told, tree_of, whole
-from tests.test_api_sync import files_of
+from tests.test_api_sync import cut_off, files_of
 
 pytestmark = pytest.mark.long
 
@@ -72,6 +74,49 @@ def test_a_malformed_stream_is_refused_with_a_sentence(
     refused(ask_sync(http, sandbox, BAD[name]), 400)
 
     assert files_of(server, sandbox) == {"kept": b"kept"}
+
+
+def resumed(server: Server, http: httpx.Client, box: str, content: bytes) -> Along:
+    """Return the second half of a file whose first half came before, as far as the digest says."""
+    body = first_push(whole(b"f", content))
+    cut_off(server, box, body[: len(body) // 2])
+    question = f"/v1/sandboxes/{box}/sync/have", address(content)
+
+    def begun() -> dict[int, int]:
+        return decode_held(http.post(question[0], content=question[1]).content, 1)[1]
+
+    eventually(lambda: 0 in begun())
+    offset = begun()[0]
+    return Along(WholeFile(b"f", 6, len(content), address(content), offset), b"?" * (len(content) - offset))
+
+
+@pytest.mark.parametrize("way", ["small", "large", "resumed", "changed", "large and changed"])
+@pytest.mark.usefixtures("harmless")
+def test_whatever_way_a_content_comes_its_digest_is_checked(
+    server: Server, http: httpx.Client, sandbox: str, way: str
+) -> None:
+    size = 3 << 20 if way in ("large", "resumed", "large and changed") else 30_000
+    old, new = os.urandom(size), os.urandom(size)
+    first, objects = [whole(b"f", old), whole(b"kept", b"kept")], dict[bytes, bytes]()
+    told(ask_sync(http, sandbox, first_push(*first)))
+    base = tree_of(first, kept=objects)
+    if way == "resumed":
+        sent = resumed(server, http, sandbox, new)
+    elif "changed" in way:
+        lie = varint(size << 1 | 1) + bytes(size)
+        sent = Along(ChangedFile(b"f", 6, size, address(new), address(old), len(lie)), lie)
+    else:
+        sent = Along(WholeFile(b"f", 6, size, address(new), 0), bytes(size))
+
+    then = [sent, whole(b"more", b"more")]
+    body = stream(Base(base), *then, End(tree_of(then, base, objects)))
+
+    problem = refused(ask_sync(http, sandbox, body), 400)
+
+    assert "its digest is wrong" in problem["detail"] or "as was said" in problem["detail"]
+    assert files_of(server, sandbox) == {"f": old, "kept": b"kept"}
+    held = http.post(f"/v1/sandboxes/{sandbox}/sync/have", content=address(new)).content
+    assert decode_held(held, 1)[0] == [False]
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,29 @@ def test_files_that_cannot_go_back_for_want_of_room_stay_what_they_are(server: S
         assert "ERROR" not in server.log()
 
 
+def test_a_snapshot_that_cannot_be_kept_is_not_on_record(server: Server) -> None:
+    with server.client() as http:
+        greedy, sandbox = create(http), create(http)
+        links = [folder_of(server, sandbox) / f"{number}" for number in range(200)]
+        put(http, sandbox, "a", b"a")
+        run(http, sandbox, command="for n in $(seq 0 199); do ln -s to $n; done")
+        fill(folder_of(server, greedy))
+        for link in links:  # they need no block of the disk, and what is kept of them does
+            link.unlink()
+            link.symlink_to(os.urandom(20).hex())
+
+        answer = http.post(f"/v1/sandboxes/{sandbox}/snapshots")
+
+        assert refused(answer, 507)["code"] == "storage_full"
+        assert http.get("/v1/snapshots").json()["snapshots"] == []
+        assert http.delete(f"/v1/sandboxes/{greedy}").status_code == 204
+        eventually(lambda: http.post(f"/v1/sandboxes/{sandbox}/snapshots").status_code == 201)
+        (taken,) = http.get("/v1/snapshots").json()["snapshots"]
+        other = create(http, from_snapshot=taken["id"])
+        assert sh(http, other, "ls | wc -l; cat a") == "201\na"
+        assert "ERROR" not in server.log()
+
+
 def test_on_a_full_disk_new_work_is_507_and_deleting_makes_room(server: Server) -> None:
     with server.client() as http:
         greedy, other = create(http), create(http)

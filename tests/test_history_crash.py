@@ -4,6 +4,7 @@ import random
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -63,6 +64,8 @@ class Told:
     """The versions that each sandbox's files may be."""
     forks: dict[str, int] = field(default_factory=dict)
     deleted: set[str] = field(default_factory=set)
+    done: Counter[str] = field(default_factory=Counter)
+    """How often each thing was done before the server died."""
 
 
 def settled(http: httpx.Client, server: Server, sandbox: str) -> frozenset[tuple[str, str]]:
@@ -70,6 +73,12 @@ def settled(http: httpx.Client, server: Server, sandbox: str) -> frozenset[tuple
     answer = http.get(f"/v1/sandboxes/{sandbox}/files")
     assert answer.status_code == 200, answer.text
     return picture(workspaces(server) / sandbox)
+
+
+def listed(http: httpx.Client) -> list[dict[str, str]]:
+    """Return every snapshot on record."""
+    found: list[dict[str, str]] = http.get("/v1/snapshots", params={"limit": 100}).json()["snapshots"]
+    return found
 
 
 def restore_for_ever(http: httpx.Client, told: Told, sandbox: str, stop: threading.Event) -> None:
@@ -80,6 +89,7 @@ def restore_for_ever(http: httpx.Client, told: Told, sandbox: str, stop: threadi
         answer = http.post(f"/v1/sandboxes/{sandbox}/restore", json={"snapshot": snapshot})
         if answer.status_code == 200:
             told.possible[sandbox] = {version}
+            told.done["restore"] += 1
 
 
 def fork_for_ever(http: httpx.Client, told: Told, sandbox: str, stop: threading.Event) -> None:
@@ -89,6 +99,7 @@ def fork_for_ever(http: httpx.Client, told: Told, sandbox: str, stop: threading.
         if answer.status_code == 201:
             first, *children = [each["id"] for each in answer.json()["sandboxes"]]
             told.forks.update(dict.fromkeys(children, version))
+            told.done["fork"] += 1
             delete(http, told, first)
         for child in list(told.forks)[:-4]:  # few are enough, and deleting while they fill is of interest
             del told.forks[child]
@@ -109,6 +120,7 @@ def snapshot_for_ever(http: httpx.Client, told: Told, sandbox: str, stop: thread
         answer = http.post(f"/v1/sandboxes/{sandbox}/snapshots")
         if answer.status_code == 201:
             told.snapshots[answer.json()["id"]] = version
+            told.done["snapshot"] += 1
         if len(told.snapshots) > VERSIONS + 2:
             gone = list(told.snapshots)[VERSIONS]
             del told.snapshots[gone]
@@ -149,6 +161,10 @@ def check(server: Server, told: Told) -> None:
             made = create(http, from_snapshot=snapshot)
             assert settled(http, server, made) == told.pictures[version], f"{snapshot} is not {version}"
             http.delete(f"/v1/sandboxes/{made}")
+        for unsaid in {each["id"] for each in listed(http)} - told.snapshots.keys():
+            made = create(http, from_snapshot=unsaid)  # on record, though nobody was told before the end
+            assert settled(http, server, made) in told.pictures.values(), f"{unsaid} is a mixture"
+            http.delete(f"/v1/sandboxes/{made}")
         for gone in told.deleted:
             eventually(lambda gone=gone: not (workspaces(server) / gone).exists())  # type: ignore[misc]
         eventually(lambda: scraps(server) == [], 30)
@@ -171,6 +187,7 @@ def test_killed_at_any_moment_files_are_old_or_new(new_server: Callable[..., Ser
         live_through(server, told, sandboxes, random.uniform(0.3, 3))
         server.start()
         check(server, told)
+    assert min(told.done[each] for each in ("restore", "fork", "snapshot")) >= ROUNDS, told.done
     assert "Traceback" not in server.log()
     server.stop()
 

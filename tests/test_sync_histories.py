@@ -82,6 +82,12 @@ class Histories(RuleBasedStateMachine):
         place.write_bytes(self._new(content))
         place.chmod(mode << 6 | 0o044)
 
+    @rule(which=some.integers(0, 9), mode=MODES)
+    def change_mode_here(self, which: int, mode: int) -> None:
+        files = sorted(path for path, each in pictured(self.folder).items() if isinstance(each, Content))
+        if files:
+            (self.folder / files[which % len(files)]).chmod(mode << 6 | 0o044)
+
     @rule(path=PATHS)
     def link_here(self, path: str) -> None:
         self._made_way(path).symlink_to("../elsewhere")
@@ -114,6 +120,13 @@ class Histories(RuleBasedStateMachine):
     def write_there(self, path: str, content: bytes | None, mode: int) -> None:
         self._clear_there(path)
         self.server.write(self.sandbox, path, self._new(content), mode)
+
+    @rule(which=some.integers(0, 9), mode=MODES)
+    def change_mode_there(self, which: int, mode: int) -> None:
+        files = sorted((path, each) for path, each in self._there().items() if isinstance(each, Content))
+        if files:
+            path, file = files[which % len(files)]
+            self.server.write(self.sandbox, path, file.data, mode)
 
     @rule(path=PATHS)
     def link_there(self, path: str) -> None:

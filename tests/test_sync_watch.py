@@ -1,5 +1,6 @@
 """Watching: what is saved is there in a moment, what runs write comes back, and a server may come and go."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -115,6 +116,18 @@ def test_a_conflict_is_told_once(folder: Path, real: RealSyncs) -> None:
         time.sleep(2.5)  # it asks every second
         assert [each.path for each in told[0].conflicts] == ["f"]
         assert len(told) == 1
+
+
+def test_what_is_skipped_is_told_once(folder: Path, real: RealSyncs) -> None:
+    box = real.create()
+    os.mkfifo(folder / "fifo")
+    with kept_in_step(folder, box, real.url, []) as told:
+        for number in range(3):
+            (folder / "f").write_text(f"{number}")
+            eventually(lambda n=number: real.files(box).get(b"f") == b"%d" % n)  # type: ignore[misc]
+            eventually(lambda n=number: len(told) > n)  # type: ignore[misc]
+
+    assert [each.path for done in told for each in done.skipped] == ["fifo"]
 
 
 def test_a_server_may_be_away_for_a_while(folder: Path, new_server: Callable[..., Server]) -> None:

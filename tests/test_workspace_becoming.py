@@ -16,7 +16,7 @@ from petri.errors import Conflict, NotFound, StorageFull
 from petri.operations import becoming
 from petri.store import Store
 from petri.trees import EMPTY, Entry
-from petri.workspace import Bounds, Workspaces, differing, keeping, looking
+from petri.workspace import Bounds, Workspaces, differing, keeping, versions
 from tests.test_workspace_index import tree_of
 
 SB, TENANT = "sb-x", "acme"
@@ -170,7 +170,7 @@ def test_a_file_that_changes_while_it_is_kept_is_kept_as_it_is_then(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     some_files(ground.top)
-    time.sleep(looking.RACY_NS / 1e9 * 1.2)
+    time.sleep(versions.RACY_NS / 1e9 * 1.2)
     ground.workspaces.look(SB)  # from now on nothing is read by a look
     original, times = keeping.supply, 0
 

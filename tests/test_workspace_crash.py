@@ -12,6 +12,8 @@ from types import FrameType
 
 import pytest
 
+from petri.operations.becoming import Kept
+from petri.store import Store
 from petri.workspace import Bounds, Workspaces
 
 pytestmark = pytest.mark.long
@@ -132,6 +134,58 @@ def test_an_upload_of_many_files_is_whole_or_absent_wherever_it_was_killed(root:
     # Some were killed after the journal, or rolling forward was never tried.
     assert seen["old"] > 10
     assert seen["new"] > 10
+
+
+def versions(workspaces: Workspaces, store: Store) -> tuple[bytes, bytes]:
+    """Keep what there is, and what is to come of it by moves, removals and changes; return both trees."""
+    top = workspaces.folder(SANDBOX)
+    old = kept(workspaces, store)
+    for name in ("a", "b", "l"):
+        (top / name).unlink()
+    (top / "d" / "e").mkdir(parents=True)
+    (top / "empty").mkdir()
+    for name, content in (("a", "new a"), ("b", "new b"), ("d/e/c", "new c")):
+        (top / name).write_text(content)
+    (top / "l").symlink_to("a")
+    return old, kept(workspaces, store)
+
+
+def kept(workspaces: Workspaces, store: Store) -> bytes:
+    with store.write("default") as writing:
+        tree = workspaces.keep(SANDBOX, writing)
+        writing.commit()
+    return tree
+
+
+@pytest.mark.parametrize("way", ["forth", "back"])
+def test_a_sync_is_whole_or_absent_wherever_it_was_killed(root: Path, way: str) -> None:
+    store = Store(root.with_name("store"))
+    step, finished, seen = 0, False, {"old": 0, "new": 0}
+    while not finished:
+        workspaces = prepare(root)
+        old, new = versions(workspaces, store)
+        source = Kept(store, "default")
+        if way == "back":
+            old, new = new, old
+        else:
+            assert workspaces.step(SANDBOX, (new, old), None, source, restless=False)
+        finished = killed_at(
+            step,
+            partial(workspaces.step, SANDBOX, (old, new), None, source, restless=True),
+        )
+        step += 7
+
+        tidy(root)
+
+        after = tree(workspaces.folder(SANDBOX))
+        assert after in (OLD, NEW), step
+        is_new = after == (OLD if way == "back" else NEW)
+        assert not finished or is_new
+        assert scraps(root) == []
+        seen["new" if is_new else "old"] += 1
+        workspaces.close()
+    store.close()
+    assert min(seen.values()) > 10, seen
 
 
 def test_a_file_is_the_old_or_the_new_wherever_its_upload_was_killed(root: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from petri.store import Writing
 from petri.trees import File, address, encode
 from petri.workspace import Draft, Wanted
-from petri.workspace.looking import RACY_NS
+from petri.workspace.versions import RACY_NS
 from tests.test_workspace_becoming import SB, TENANT, Ground, Kept
 from tests.test_workspace_becoming import ground as ground
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from petri.trees import EMPTY
-from petri.workspace import kernel, looking
+from petri.workspace import kernel, looking, versions
 from tests.test_workspace_becoming import SB, Ground, Kept, ground, picture, some_files
 from tests.test_workspace_index import tree_of
 
@@ -37,7 +37,7 @@ def forked(ground: Ground, tree: bytes) -> tuple[Path, int]:
 
 def test_what_a_like_workspace_holds_is_copied_from_there(ground: Ground) -> None:
     some_files(ground.top)
-    time.sleep(looking.RACY_NS / 1e9 * 1.2)
+    time.sleep(versions.RACY_NS / 1e9 * 1.2)
     before, tree = ground.picture(), ground.keep()
 
     top, from_store = forked(ground, tree)
@@ -51,7 +51,7 @@ def test_what_has_changed_since_it_was_looked_at_is_not_copied(
     ground: Ground, change: str, tmp_path: Path
 ) -> None:
     some_files(ground.top)
-    time.sleep(looking.RACY_NS / 1e9 * 1.2)
+    time.sleep(versions.RACY_NS / 1e9 * 1.2)
     before, tree = ground.picture(), ground.keep()
     large = ground.top / "pkg" / "deep" / "large"
     if change == "content":
@@ -76,7 +76,7 @@ def test_what_changes_while_it_is_copied_comes_from_the_store(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     some_files(ground.top)
-    time.sleep(looking.RACY_NS / 1e9 * 1.2)
+    time.sleep(versions.RACY_NS / 1e9 * 1.2)
     before, tree = ground.picture(), ground.keep()
     copy = os.copy_file_range
 
@@ -102,7 +102,7 @@ def test_a_filled_workspace_is_not_read_again_by_the_next_look(
 
     def slow(fd: int) -> None:
         syncfs(fd)
-        time.sleep(looking.RACY_NS / 1e9 * 1.2)
+        time.sleep(versions.RACY_NS / 1e9 * 1.2)
 
     monkeypatch.setattr(kernel, "syncfs", slow)
     ground.become(tree)
@@ -130,7 +130,7 @@ def test_a_large_fork_is_not_read_again_however_quickly_it_was_copied(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (ground.top / "large").write_bytes(bytes(33 << 20))
-    time.sleep(looking.RACY_NS / 1e9 * 1.2)
+    time.sleep(versions.RACY_NS / 1e9 * 1.2)
     tree = ground.keep()
     monkeypatch.setattr(kernel, "syncfs", lambda _: None)  # on some disks it takes no time at all
 

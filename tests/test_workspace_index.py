@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from petri.trees import Change, Entry, File, Folder, Link, address, encode
-from petri.workspace import looking
+from petri.workspace import versions
 from petri.workspace.index import Index
 from petri.workspace.looking import Reading, TooMuch
 
@@ -82,7 +82,7 @@ def test_a_second_look_at_the_same_reads_nothing(top: Path) -> None:
 
 
 def _settle() -> None:
-    time.sleep(looking.RACY_NS / 1e9 * 1.2)
+    time.sleep(versions.RACY_NS / 1e9 * 1.2)
 
 
 def test_each_kind_of_change_is_told_with_what_was_and_what_is(top: Path) -> None:

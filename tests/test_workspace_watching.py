@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from petri.workspace import indexes as indexes_module
-from petri.workspace import looking
+from petri.workspace import versions
 from petri.workspace.index import Index
 from petri.workspace.indexes import QUICK, WHOLE, Indexes
 from petri.workspace.looking import Reading, TooMuch
@@ -216,7 +216,7 @@ def test_what_is_in_a_folder_that_moved_is_not_read_again(tmp_path: Path) -> Non
     for number in range(100):
         (top / "old" / f"{number}").write_bytes(bytes([number]) * 1000)
     index = Index()
-    time.sleep(2 * looking.RACY_NS / 1e9)
+    time.sleep(2 * versions.RACY_NS / 1e9)
     look(index, top)
     (top / "old").rename(top / "new")
 

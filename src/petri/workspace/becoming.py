@@ -28,12 +28,13 @@ from petri.workspace.errand import Errand
 from petri.workspace.ground import Ground
 from petri.workspace.index import Index
 from petri.workspace.indexes import WHOLE, Indexes
-from petri.workspace.looking import RACY_NS, Reading, Seen
+from petri.workspace.looking import Reading, Seen
 from petri.workspace.planting import Likeness, Planter, Source
 from petri.workspace.refusals import refusing
 from petri.workspace.rework import Rework, exchange
 from petri.workspace.room import Room
 from petri.workspace.twins import Twin
+from petri.workspace.versions import RACY_NS
 
 _TRIES = 5
 _WHOLE = "tree"

@@ -14,7 +14,8 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 
 from petri.trees import Entry, File, Folder, Link, address, encode
-from petri.workspace.looking import RACY_NS, SOME_FOLDER, Look, Looking, Reading, Seen, Sight, join
+from petri.workspace.looking import SOME_FOLDER, Look, Looking, Reading, Seen, Sight, join
+from petri.workspace.versions import is_young
 
 _ENTRY_BYTES = 400
 """What a file or a folder takes of memory here, more or less."""
@@ -63,7 +64,7 @@ class Index:
         index = cls()
         for path, seen in made.items():
             for name, sight in seen.files.items():
-                steady = now_ns - max(sight.mtime_ns, sight.ctime_ns) > RACY_NS
+                steady = not is_young(max(sight.mtime_ns, sight.ctime_ns), now_ns)
                 seen.files[name] = sight._replace(steady=steady)
             index._seen[path] = seen
         return index

@@ -17,9 +17,9 @@ from petri.holes import windows
 from petri.trees import Change, Entry, File, Folder, Link
 from petri.workspace.beneath import FOLDER, beneath, open_beneath
 from petri.workspace.paths import MAX_PATH_BYTES
+from petri.workspace.versions import is_young
 
 _CHUNK_BYTES = 1 << 20
-RACY_NS = 50_000_000
 LOST = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV, errno.EACCES, errno.EAGAIN})
 """How opening something fails when the code has just moved, swapped or closed it."""
 
@@ -225,7 +225,7 @@ class Looking:
             was = self._elsewhere(status.st_ino)
         if was is not None and was.is_still(status):
             return was
-        steady = self._now_ns - max(status.st_mtime_ns, status.st_ctime_ns) > RACY_NS
+        steady = not is_young(max(status.st_mtime_ns, status.st_ctime_ns), self._now_ns)
         if stat.S_ISLNK(status.st_mode):
             return Sight.of(status, Link(os.readlink(name, dir_fd=fd)), steady=steady)
         return Sight.of(status, self._file(fd, name, status), steady=steady)

@@ -14,9 +14,12 @@ import re
 import time
 from dataclasses import dataclass
 
-_RACY_NS = 50_000_000
+RACY_NS = 50_000_000
 """A file changed so recently could change again within the clock's tick and keep its times; git calls
 such an entry racily clean. Half a dozen ticks of the slowest kernel clock (100 Hz) are enough."""
+_SECOND_NS = 1_000_000_000
+_COARSE_NS = 2 * _SECOND_NS + RACY_NS
+"""The same where the file system tells whole seconds: ext4 with small inodes, ext3, NFS on these."""
 _DIGEST = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 Key = tuple[int, int, int, int, int]
@@ -69,4 +72,9 @@ def key(seen: os.stat_result) -> Key:
 def is_racy(seen: os.stat_result) -> bool:
     """Say whether the file changed so recently that it could change again and look the same."""
     # Not by `st_mtime`: a program may set that to any year, and its file would be racy for ever.
-    return time.time_ns() - seen.st_ctime_ns < _RACY_NS
+    return is_young(seen.st_ctime_ns, time.time_ns())
+
+
+def is_young(changed_ns: int, now_ns: int) -> bool:
+    """Say whether what changed then, or is to change later, could change again and show the same time."""
+    return now_ns - changed_ns <= (RACY_NS if changed_ns % _SECOND_NS else _COARSE_NS)

@@ -7,14 +7,13 @@ what cannot be opened, or is no plain file, is not there.
 import os
 import stat
 import struct
-import time
 from itertools import islice
 from typing import Literal
 
 from petri.workspace.beneath import FILE, FOLDER, LOOK, beneath
+from petri.workspace.versions import is_racy
 
 _MOST_NAMES = 20_000
-_RACY_NS = 50_000_000
 _STAMP = struct.Struct("<5Q")
 
 
@@ -60,7 +59,7 @@ class View:
         it could change again unseen.
         """
         seen = self._seen(path)
-        if seen is None or not stat.S_ISREG(seen.st_mode) or time.time_ns() - seen.st_ctime_ns < _RACY_NS:
+        if seen is None or not stat.S_ISREG(seen.st_mode) or is_racy(seen):
             return None
         return _STAMP.pack(seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns % 2**64, seen.st_ctime_ns)
 

@@ -32,6 +32,9 @@ LEAST_OF_FILES = stat.S_IFREG
 
 TICK_NS = 20_000_000
 """Longer than the clocks of file systems take for a tick."""
+COARSE_TICK_NS = 2_000_000_000 + TICK_NS
+"""The same where times are whole seconds, or every second one: FAT, HFS+, ext4 with small inodes."""
+_SECOND_NS = 1_000_000_000
 
 _HEADER = struct.Struct("<8sIIIQQ")
 _MAGIC = b"pt-indx2"
@@ -332,7 +335,8 @@ def filed(rows: Rows) -> Rows:
 def settled(key: Key, read_at_ns: int) -> Key:
     """Return the key of what was read then; another one, if it may have changed in that very moment."""
     mode, size, modified, changed, inode = key
-    return key if max(modified, changed) < read_at_ns - TICK_NS else (mode, size, modified, 0, inode)
+    tick_ns = TICK_NS if changed % _SECOND_NS else COARSE_TICK_NS
+    return key if max(modified, changed) < read_at_ns - tick_ns else (mode, size, modified, 0, inode)
 
 
 def now_ns() -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator
 from petri.errors import Busy, Conflict, HostError, PathsConflict, PetriError
 from petri.sdk.folder.exchange import Wish
 from petri.sdk.folder.mirror import Mirror, pause_s
-from petri.sdk.folder.results import PathConflict, Progress, Synced
+from petri.sdk.folder.results import PathConflict, Progress, Skipped, Synced
 from petri.syncing import STAGE, Prefer
 
 ASK_S = 1.0
@@ -53,6 +53,8 @@ class Watching:
         """When to try again what was refused, if nothing is saved until then."""
         self._said = ""
         self._conflicts: tuple[PathConflict, ...] = ()
+        self._skipped: set[Skipped] = set()
+        """What was told already."""
 
     def next(self) -> Synced | None:
         """Wait for the next exchange that moves something, or finds a conflict; None once stopped."""
@@ -140,10 +142,11 @@ class Watching:
         self._said = error.message
 
     def _told(self, done: Synced | None) -> Iterator[Synced]:
-        """Yield what is worth telling: a conflict once, not every second."""
+        """Yield what is worth telling: a conflict once, not every second; what is skipped once."""
         if done is None:
             return
         is_new = done.conflicts != self._conflicts
         self._conflicts = done.conflicts
         if is_new or not done.sent.is_nothing or not done.received.is_nothing:
-            yield done
+            yield done._replace(skipped=tuple(each for each in done.skipped if each not in self._skipped))
+            self._skipped.update(done.skipped)
