@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection, HTTPException
 
 from benchmarks.bench import Row, Served, progress, served
-from benchmarks.footprint import Footprint, footprint
+from benchmarks.footprint import NETWORK, Footprint, footprint
 
 CYCLES = 4000
 LOOKS = 40
@@ -188,13 +188,18 @@ def _live(server: Served, ending: Callable[[Life], None]) -> None:
 
 
 def _at_rest(server: Served) -> Footprint:
-    """Look once nothing is under way: connections closed, folders of deleted sandboxes gone."""
+    """Look once nothing is under way: folders of deleted sandboxes gone, and networks that nobody is in."""
     deadline = time.monotonic() + _SETTLE_S
     seen = footprint(server.pid, server.home)
-    while (seen.processes or seen.groups or seen.scraps) and time.monotonic() < deadline:
+    while not _is_at_rest(seen) and time.monotonic() < deadline:
         time.sleep(0.1)
         seen = footprint(server.pid, server.home)
     return seen
+
+
+def _is_at_rest(seen: Footprint) -> bool:
+    networks = seen.launcher_descriptors.count(NETWORK)  # the one that the launcher is in is always there
+    return not (seen.processes or seen.groups or seen.scraps) and networks <= 1
 
 
 def cells_that_stood(server: Served) -> int:

@@ -262,8 +262,17 @@ def served(home: Path, **settings: str) -> Iterator[Server]:
     with server.client() as http:
         for ending in ENDINGS:
             ending(http, create(http), ("threads",))
+        by_exit(http, create(http), BUNDLES["descriptors"])
+    eventually(lambda: is_complete(server))
     yield server
     assert server.stop() == 0, server.log()
+
+
+def is_complete(server: Server) -> bool:
+    """Say whether the environment of those who ask at the door is compiled: a cell comes for that, later."""
+    shelf = server.home / "petri" / "environments" / "shelf"
+    built = [folder for folder in shelf.iterdir() if not folder.name.startswith(".")]
+    return bool(built) and all((folder / "whole").exists() for folder in built) and look(server).groups == ()
 
 
 def look(server: Server) -> Footprint:
