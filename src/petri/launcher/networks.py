@@ -15,6 +15,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from petri.launcher.libc import check
+
 _CLONE_NEWNET = 0x4000_0000
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
@@ -61,7 +63,7 @@ class Networks:
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            _check(self._libc.setns(self._home, _CLONE_NEWNET), "come back from a network")
+            check(self._libc.setns(self._home, _CLONE_NEWNET), "come back from a network")
         except OSError:
             os.close(self._home)
             raise
@@ -97,7 +99,7 @@ class Networks:
 
     def make(self) -> Network:
         """Make a network from within, for a moment; a launcher that cannot get out of it again must end."""
-        _check(self._libc.unshare(_CLONE_NEWNET), "make a network")
+        check(self._libc.unshare(_CLONE_NEWNET), "make a network")
         try:
             return _inside()
         finally:
@@ -129,9 +131,3 @@ def _heard(witnesses: Iterable[int]) -> tuple[bytes, ...]:
     """Return what each says, but of sockets only how many there are: some of the rest is the whole host's."""
     said = (os.pread(witness, _MOST_BYTES, 0) for witness in witnesses)
     return tuple(text.partition(b"\n")[0] if text.startswith(b"sockets:") else text for text in said)
-
-
-def _check(answer: int, what: str) -> None:
-    if answer != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"could not {what}: {os.strerror(number)}")

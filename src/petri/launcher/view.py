@@ -11,6 +11,8 @@ import re
 import stat
 import sys
 
+from petri.launcher.libc import check
+
 _CLONE_NEWNS = 0x0002_0000
 _MNT_DETACH = 2
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT = 1, 2, 4, 8, 32
@@ -41,7 +43,7 @@ def arrange(folders: dict[str, str]) -> str:
     """Enter a mount namespace in which `folders` (name → host path) lie side by side; return where."""
     place = next(place for place in _PLACES if os.path.isdir(place))
     libc = ctypes.CDLL(None, use_errno=True)
-    _check(libc.unshare(_CLONE_NEWNS), "unshare the mount namespace")
+    check(libc.unshare(_CLONE_NEWNS), "unshare the mount namespace")
     # A slave, not private: what the host mounts under the workspaces later must show up here too.
     _mount(libc, "none", "/", None, _MS_REC | _MS_SLAVE, None)
     held = {name: os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for name, path in folders.items()}
@@ -113,10 +115,4 @@ def _mount(
         ctypes.c_ulong(flags),
         options.encode() if options else None,
     )
-    _check(answer, f"mount {target}")
-
-
-def _check(answer: int, what: str) -> None:
-    if answer != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"could not {what}: {os.strerror(number)}")
+    check(answer, f"mount {target}")

@@ -1,0 +1,11 @@
+"""What the C library says when it refuses: Python has no words for some of its calls."""
+
+import ctypes
+import os
+
+
+def check(answer: int, what: str) -> None:
+    """Raise `OSError` with the reason that the last call gave, unless its `answer` is that all is well."""
+    if answer != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"could not {what}: {os.strerror(number)}")
