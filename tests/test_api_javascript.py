@@ -17,9 +17,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import click
 import httpx
 import pytest
 
+from petri.cli.environments import _write as write_export
 from petri.engine.tools import Tool, run_tool
 from petri.environment.building import JavaScriptPackages
 from petri.settings import for_installers
@@ -247,6 +249,18 @@ def _versions(folder: Path) -> list[str]:
         if said.get("name") == inside and "version" in said:
             found.add(f"{inside}@{said['version']}")
     return sorted(found)
+
+
+def test_an_export_does_not_write_where_a_link_leads_to_nothing(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "bun.lock").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(click.UsageError, match="is not written over"):
+        write_export(there, {"package.json": "{}", "bun.lock": "{}"})
+
+    assert [path.name for path in there.iterdir()] == ["bun.lock"]
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_an_export_writes_over_nothing(http: httpx.Client, server: Server, tmp_path: Path) -> None:

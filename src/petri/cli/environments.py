@@ -112,11 +112,12 @@ def export(sandbox: str, run_id: str | None, folder: Path | None, *, as_json: bo
 def _write(folder: Path, files: dict[str, str]) -> None:
     """Have files in a folder; none that is there is written over."""
     named = [name for name in files if name in _FILES]
-    if there := [name for name in named if (folder / name).exists()]:
+    if there := [name for name in named if (folder / name).exists() or (folder / name).is_symlink()]:
         raise click.UsageError(plain(f"{folder / there[0]} exists, and is not written over"))
     folder.mkdir(parents=True, exist_ok=True)
     for name in named:
-        (folder / name).write_text(files[name], encoding="utf-8")
+        with (folder / name).open("x", encoding="utf-8") as out:
+            out.write(files[name])
 
 
 def _none(found: "EnvironmentAnswer") -> str:
