@@ -140,9 +140,19 @@ def groups(home: Path) -> tuple[str, ...]:
         if behind.startswith("cgroup"):
             # By walking, which minds no groups of others that vanish meanwhile.
             for above, names, _ in os.walk(before.split(" ")[4]):
-                if Path(above).name in tags:
-                    found += [f"{above}/{name}" for name in names]
+                found += [f"{above}/{name}" for name in names if _tag_of(Path(above).name, name) in tags]
     return tuple(sorted(set(found)))
+
+
+def _tag_of(base: str, name: str) -> str:
+    """Return the tag in the name of a group, if it lies beside its base; else what it lies in."""
+    tag, is_beside, _ = name.partition("-cell-")
+    return tag if is_beside else base
+
+
+def groups_of(base: str) -> list[Path]:
+    """Return the cgroups of cells that lie in a base, or beside it with names that begin with its own."""
+    return [*Path(base).glob("cell-*"), *Path(base).parent.glob(f"{Path(base).name}-cell-*")]
 
 
 def shared_memory() -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.footprint import groups_of
 
 from petri.engine import Ahead, Mount, Place
 from petri.engine.bubblewrap import BubblewrapEngine
@@ -606,4 +607,4 @@ def groups(bench: Bench) -> list[str]:
     """Return every cgroup of a cell that this engine left."""
     remembered = bench.place.folder.parents[1] / "engine" / "cgroups"
     bases = remembered.read_text().split() if remembered.exists() else []
-    return [str(group) for base in bases for group in Path(base).glob("cell-*")]
+    return [str(group) for base in bases for group in groups_of(base)]

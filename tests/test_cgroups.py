@@ -9,9 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from benchmarks.footprint import groups_of, launcher_of, standing
 
-from petri.launcher.cgroups import V1, V2
-from tests.calls import create, run
+from petri.launcher.cgroups import V1, V2, sweep
+from tests.calls import create, eventually, run
 from tests.conftest import Server
 
 GIB = 1 << 30
@@ -50,7 +51,7 @@ def test_v1_bounds_all_cells_together_and_lets_the_old_give_way(tmp_path: Path) 
     )
     (memory / "memory.use_hierarchy").write_text("0\n")
     pids, cpu = group(tmp_path / "pids", "pids.max"), tmp_path / "cpu"
-    cell = group(cpu / "cell-1", "cpu.shares")
+    cell = group(tmp_path / "cpu-cell-1", "cpu.shares")
     hierarchy = V1({"memory": str(memory), "pids": str(pids), "cpu": str(cpu)})
 
     hierarchy.bound(GIB, 500)
@@ -146,19 +147,55 @@ def test_who_waits_for_a_command_stands_aside_until_it_has_one(tmp_path: Path, *
 
 
 @needs_root
+def test_who_waits_stands_aside_for_the_server_and_not_for_other_cells_alone(server: Server) -> None:
+    """A group that is idle is so to its siblings: the server must be one of them."""
+    assert server.process is not None
+    pid, launcher = server.process.pid, launcher_of(server.process.pid)
+    if (own := _cpu_group(pid)) is None:
+        pytest.skip("on cgroup v2 one group holds all cells, for all that is bounded")
+    with server.client() as http:
+        run(http, create(http), code="print(1)", language="python")
+        eventually(lambda: any(_name(pid) == "init" for pid in standing(launcher)))
+        waiting = next(pid for pid in standing(launcher) if _name(pid) == "init")
+        group = _cpu_group(waiting)
+
+    assert group is not None
+    assert group.parent == own
+
+
+def _cpu_group(pid: int) -> Path | None:
+    """Return where a process is in the hierarchy of processors alone; None where there is none."""
+    lines = (line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines())
+    return next((Path(path) for _, names, path in lines if "cpu" in names.split(",")), None)
+
+
+def _name(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def test_a_sweep_takes_what_is_in_a_base_and_beside_it_and_leaves_another_server_s(tmp_path: Path) -> None:
+    for name in ("petri-a/cell-1", "petri-a-cell-2", "petri-ab-cell-3", "petri-b/cell-4"):
+        (tmp_path / name).mkdir(parents=True)
+
+    sweep(str(tmp_path / "petri-a"))
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["petri-ab-cell-3", "petri-b"]
+
+
+@needs_root
 def test_a_run_that_has_been_going_on_makes_way_for_a_new_one(new_server: Callable[..., Server]) -> None:
     """Measured in shares and not in time: the old one was told, the young one was not."""
     server = new_server(PETRI_PARKED_BYTES="0")  # what stands ready has a share of its own
-    bases = [Path(line) for line in _remembered(server) if "/cpu" in line]
+    bases = [line for line in _remembered(server) if "/cpu" in line]
     if not bases:
         pytest.skip("this host has cgroup v2, which the test above reads")
     with server.client() as http, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(run, http, create(http), command="sleep 3")
         seen: set[str] = set()
         while not waiting.done():
-            for path in bases[0].glob("cell-*/cpu.shares"):
+            for group in groups_of(bases[0]):
                 with suppress(OSError):  # it is over
-                    seen.add(path.read_text().strip())
+                    seen.add((group / "cpu.shares").read_text().strip())
 
     assert seen == {"1024", "128"}
 

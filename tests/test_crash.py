@@ -17,6 +17,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from benchmarks.footprint import groups_of
 
 from tests.calls import ask, create, eventually, files_url, put, run, scraps, sh, workspaces
 from tests.conftest import Server
@@ -148,7 +149,7 @@ def cells(server: Server) -> list[str]:
     """Return the cgroups of cells of this server."""
     remembered = server.home / "petri" / "engine" / "cgroups"
     bases = remembered.read_text().split() if remembered.exists() else []
-    return [str(cell) for base in bases for cell in Path(base).glob("**/cell-*")]
+    return [str(group) for base in bases for group in groups_of(base)]
 
 
 def processes(server: Server) -> list[str]:

@@ -1,18 +1,19 @@
 """Limits and accounting of a cell, on cgroup v2 and on v1 or hybrid hosts.
 
 Every cell has a group of its own, made before its first process and removed after its last. All groups lie
-under one base whose name holds the server's tag, so that the next life finds what a crash left.
+under one base whose name holds the server's tag, or beside it and begin with its name, so that the next life
+finds what a crash left.
 """
 
 import contextlib
 import os
 import resource
-import time
 from dataclasses import dataclass
 from typing import Protocol
 
 from petri.launcher.groups import Unusable, mkdir, pids, read, rmdir, set_idle, value, write
 from petri.launcher.processes import sigkill
+from petri.launcher.sweeping import sweep
 
 __all__ = ["Hierarchy", "Limits", "Spent", "Unusable", "find", "known", "name_of", "sweep"]
 
@@ -118,33 +119,14 @@ def name_of(cell_id: int) -> str:
     return f"cell-{cell_id}"
 
 
-def sweep(base: str) -> None:
-    """Kill and remove every group a former life left under `base`, then `base` itself."""
-    if not os.path.isdir(base):
-        return
-    for name in os.listdir(base):
-        group = f"{base}/{name}"
-        if os.path.isdir(group):
-            _clear(group)
-    rmdir(base)
-
-
-def _clear(group: str) -> None:
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        inside = pids(group)
-        if not inside and rmdir(group):
-            return
-        for pid in inside:
-            sigkill(pid)
-        time.sleep(0.002)
-
-
 class V1:
     """One folder for each controller; a task moves itself by writing `0` to `tasks`.
 
     Writing to `tasks` and not to `cgroup.procs`, and from inside: the kernel then takes no lock over
     all thread groups, which costs about 12 ms on five hierarchies.
+
+    Of processors, cells have their groups beside the base: a group that is idle is so to its siblings alone,
+    and the server is one only there. Inside, a cell that waits would take turns with it like any program.
     """
 
     version = 1
@@ -153,6 +135,8 @@ class V1:
     def __init__(self, folders: dict[str, str]) -> None:
         self._folders = folders
         self._distinct = sorted(set(folders.values()))
+        bounded = folders["memory"], folders["pids"]  # as a whole, which takes a group around them
+        self._link = {folder: "/" if folder in bounded else "-" for folder in self._distinct}
 
     @classmethod
     def under(cls, mounts: dict[str, str], own: dict[str, str], tag: str) -> "V1":
@@ -171,35 +155,35 @@ class V1:
 
     def hold(self) -> None:
         held = {folder: _held(folder) for folder in self._distinct}
+        self._link = {held[folder]: link for folder, link in self._link.items()}
         self._folders = {name: held[folder] for name, folder in self._folders.items()}
         self._distinct = sorted(held.values())
 
     def make(self, name: str, limits: Limits) -> None:
-        for folder in self._distinct:
-            mkdir(folder)  # somebody may have tidied it away
-            mkdir(f"{folder}/{name}")
-        memory = f"{self._folders['memory']}/{name}"
+        for folder in (*self._distinct, *self._groups(name)):  # somebody may have tidied the bases away
+            mkdir(folder)
+        memory = self._group("memory", name)
         write(f"{memory}/memory.limit_in_bytes", limits.memory_bytes)
         if os.path.exists(f"{memory}/memory.memsw.limit_in_bytes"):
             write(f"{memory}/memory.memsw.limit_in_bytes", limits.memory_bytes)
         if os.path.exists(f"{memory}/memory.kmem.tcp.limit_in_bytes"):
             write(f"{memory}/memory.kmem.tcp.limit_in_bytes", min(limits.memory_bytes, _SOCKET_BYTES))
-        write(f"{self._folders['pids']}/{name}/pids.max", limits.processes)
-        cpu = f"{self._folders['cpu']}/{name}"
+        write(f"{self._group('pids', name)}/pids.max", limits.processes)
+        cpu = self._group("cpu", name)
         write(f"{cpu}/cpu.cfs_period_us", _PERIOD_US)
         write(f"{cpu}/cpu.cfs_quota_us", _quota_us(limits.cpus))
 
     def doors(self, name: str) -> list[int]:
         """Return the `tasks` of every controller, `pids` first: who is in any of them is in that one."""
-        first = self._folders["pids"]
-        folders = [first, *(folder for folder in self._distinct if folder != first)]
-        return [os.open(f"{folder}/{name}/tasks", os.O_WRONLY | os.O_CLOEXEC) for folder in folders]
+        first = self._group("pids", name)
+        groups = [first, *(group for group in self._groups(name) if group != first)]
+        return [os.open(f"{group}/tasks", os.O_WRONLY | os.O_CLOEXEC) for group in groups]
 
     def is_empty(self, name: str) -> bool:
-        return not pids(f"{self._folders['pids']}/{name}")
+        return not pids(self._group("pids", name))
 
     def kill(self, name: str) -> None:
-        for pid in pids(f"{self._folders['pids']}/{name}"):
+        for pid in pids(self._group("pids", name)):
             sigkill(pid)
 
     def bound(self, memory_bytes: int, processes: int) -> None:
@@ -214,29 +198,36 @@ class V1:
         write(f"{self._folders['pids']}/pids.max", processes)
 
     def give_way(self, name: str) -> None:
-        write(f"{self._folders['cpu']}/{name}/cpu.shares", 1024 // _YOUNG_TO_OLD)
+        write(f"{self._group('cpu', name)}/cpu.shares", 1024 // _YOUNG_TO_OLD)
 
     def stand_aside(self, name: str) -> None:
-        if not set_idle(f"{self._folders['cpu']}/{name}", is_idle=True):
+        if not set_idle(self._group("cpu", name), is_idle=True):
             self.give_way(name)
 
     def come_first(self, name: str) -> None:
-        group = f"{self._folders['cpu']}/{name}"
+        group = self._group("cpu", name)
         if not set_idle(group, is_idle=False):
             write(f"{group}/cpu.shares", 1024)
 
     def spent(self, name: str) -> Spent:
-        memory = f"{self._folders['memory']}/{name}"
+        memory = self._group("memory", name)
         # The peak comes last: if there is one, the group was still there when the others were read.
         oom_killed = value(f"{memory}/memory.oom_control", "oom_kill") > 0
         nanoseconds = 0
         if "cpuacct" in self._folders:
-            nanoseconds = int(read(f"{self._folders['cpuacct']}/{name}/cpuacct.usage") or 0)
+            nanoseconds = int(read(f"{self._group('cpuacct', name)}/cpuacct.usage") or 0)
         peak = int(read(f"{memory}/memory.max_usage_in_bytes") or 0)
         return Spent(nanoseconds / 1e6, peak, oom_killed)
 
     def remove(self, name: str) -> bool:
-        return all([rmdir(f"{folder}/{name}") for folder in self._distinct])
+        return all([rmdir(group) for group in self._groups(name)])
+
+    def _group(self, controller: str, name: str) -> str:
+        folder = self._folders[controller]
+        return f"{folder}{self._link[folder]}{name}"
+
+    def _groups(self, name: str) -> list[str]:
+        return [f"{folder}{self._link[folder]}{name}" for folder in self._distinct]
 
 
 class V2:
