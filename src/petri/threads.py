@@ -80,7 +80,7 @@ async def settled(future: asyncio.Future[Any]) -> None:
     interrupted: asyncio.CancelledError | None = None
     while not future.done():
         try:
-            await asyncio.wait((future,))
+            await first_of(future)
         except asyncio.CancelledError as error:
             interrupted = error
     if interrupted is not None:

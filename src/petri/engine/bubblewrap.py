@@ -6,6 +6,7 @@ import resource
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from petri.engine.wiring import Wiring
 from petri.errors import EngineFailed, PetriError, Unavailable
 from petri.model import Command, Limits, Outcome, Stream
 
+_PLACES_IN_USE = 128
+"""Places whose walls are remembered as words, each a kilobyte of them."""
 _TRIAL = Limits(cpus=1, memory_bytes=256 * 2**20, processes=32, timeout_s=20)
 
 
@@ -172,7 +175,7 @@ class BubblewrapEngine:
             devices=self._launcher.hello.devices,
             own_network=not self._launcher.hello.networks,
         )
-        return os.fsencode("\0".join(confine(found, early.ENV if ahead else {})) + "\0")
+        return _words(found, is_ahead=ahead is not None)
 
     def _terminals(self) -> str | None:
         devices = self._launcher.hello.devices
@@ -234,6 +237,12 @@ class BubblewrapEngine:
         if outcome.exit_code != 0:
             return walls.no_namespaces(complaint.decode(errors="replace"))
         return walls.namespaces()
+
+
+@lru_cache(_PLACES_IN_USE)  # a sandbox has the same walls around each of its cells
+def _words(found: Walls, *, is_ahead: bool) -> bytes:
+    """Return the arguments of `bwrap` as it reads them from a file."""
+    return os.fsencode("\0".join(confine(found, early.ENV if is_ahead else {})) + "\0")
 
 
 def _tag(home: Path) -> str:

@@ -24,6 +24,8 @@ _PACKET_BYTES = 4_096
 """Small, so that hundreds of orders fit into the socket; a longer one travels in a memfd."""
 _MOST_DESCRIPTORS = 16
 _AS_JSON = json.JSONEncoder(separators=(",", ":")).encode
+_FROM_JSON = json.JSONDecoder().decode
+"""`json.loads` would ask of bytes which of five encodings they are in; ours are ASCII."""
 _FRAME = b"\0"
 """A packet that begins with this byte says that the message is in the first descriptor; behind it, its id."""
 
@@ -66,7 +68,7 @@ def receive(channel: socket.socket, flags: int = 0) -> tuple[dict[str, Any], tup
     if not packet:
         return None
     is_framed = packet.startswith(_FRAME)
-    message: dict[str, Any] = json.loads(packet[is_framed:] or "{}")
+    message: dict[str, Any] = _FROM_JSON(packet[is_framed:].decode() or "{}")
     if how & socket.MSG_CTRUNC or (is_framed and not descriptors):
         for descriptor in descriptors:
             os.close(descriptor)

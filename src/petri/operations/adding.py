@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 from petri.environment import Policy, Refusal, Requirement, Wanted, meaning, vetted
-from petri.environment.building import Outfit, Progress
+from petri.environment.building import Outfit, Progress, Window
 from petri.errors import PetriError
 from petri.model import Addition, Sandbox, last_words
 from petri.operations import Host, LiveRun, outfits
@@ -124,12 +124,9 @@ def with_added(host: Host, sandbox: Sandbox, decided: Decided, wearing: Wearing)
 
 
 @asynccontextmanager
-async def attended(adding: Adding) -> AsyncIterator[None]:
-    """Answer what a run asks, as long as it runs."""
-    if adding.wearing.window is None:
-        yield
-        return
-    attending = adding.host.tasks.create_task(attend(adding.wearing.window.door, adding))
+async def attended(adding: Adding, window: Window) -> AsyncIterator[None]:
+    """Answer what a run asks at the door of its window, as long as it runs."""
+    attending = adding.host.tasks.create_task(attend(window.door, adding))
     try:
         yield
     finally:

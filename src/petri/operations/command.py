@@ -117,7 +117,7 @@ async def _language(host: Host, sandbox: Sandbox, ask: Ask, path: str) -> Langua
 
 def _refuse_too_much(argv: tuple[str, ...], env: dict[str, str]) -> None:
     words = [*argv, *(f"{name}={value}" for name, value in env.items())]
-    size = sum(len(word.encode()) + _WORD_BYTES for word in words)
+    size = len("".join(words).encode()) + len(words) * _WORD_BYTES
     if len(argv) + 3 * len(env) > _MOST_WORDS or size > _MOST_BYTES:
         raise TooLarge(
             f"`command`, `args` and `env` come to {counted(len(argv), 'argument')} and {size} bytes; "

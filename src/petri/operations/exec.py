@@ -25,7 +25,7 @@ from petri.operations.ending import record
 from petri.operations.keeping import keep_soon
 from petri.operations.looking import glimpse
 from petri.operations.running import queue, run
-from petri.operations.trial import trial
+from petri.operations.trial import may_go_back, trial
 from petri.operations.wearing import Wearing, open_window
 from petri.operations.wearing import held as holding
 from petri.threads import first_of
@@ -153,8 +153,11 @@ async def _run_and_record(host: Host, sandbox: Sandbox, live: LiveRun, decided: 
             held.enter_context(holding(host, wearing := Wearing()))
             if not await _equip(host, sandbox, live, decided, wearing):
                 return await record(host, live, live.cut_by, Ending())
-            await held.enter_async_context(trial(host, sandbox, live, may_repeat=decided.missing == "repeat"))
-            sight = await held.enter_async_context(peers.seen(host, sandbox))
+            if may_go_back(sandbox, live.run, may_repeat=decided.missing == "repeat"):
+                await held.enter_async_context(trial(host, sandbox, live))
+            sight = peers.NOTHING
+            if sandbox.peers:
+                sight = await held.enter_async_context(peers.seen(host, sandbox))
             return await run(host, sandbox, live, decided, sight, wearing)
         except PetriError as error:
             if live.recorded.done() and not live.is_concluding:

@@ -75,12 +75,13 @@ class Languages:
         """Return an available language, or raise `InvalidField` that names those there are."""
         known = await self.all()
         language = known.get(name)
+        if language is not None and language.needs is None:
+            return language
+        lacks = (
+            f"there is no language {name!r} here" if language is None else f"{name} needs {language.needs}"
+        )
         offered = ", ".join(sorted(each.name for each in known.values() if each.needs is None))
-        if language is None:
-            raise InvalidField(field, f"there is no language {name!r} here; this host offers: {offered}")
-        if language.needs is not None:
-            raise InvalidField(field, f"{name} needs {language.needs}; this host offers: {offered}")
-        return language
+        raise InvalidField(field, f"{lacks}; this host offers: {offered}")
 
     async def of_file(self, path: str, otherwise: str) -> Language:
         """Return the language a file's ending says, or the sandbox's own."""

@@ -65,9 +65,6 @@ async def _decided(host: Host, caller: Caller, peer: Peer, field: str) -> Peer:
 @asynccontextmanager
 async def seen(host: Host, sandbox: Sandbox) -> AsyncIterator[Sight]:
     """Hold what a run in `sandbox` that starts now is to see of its peers."""
-    if not sandbox.peers:
-        yield NOTHING
-        return
     async with AsyncExitStack() as held:
         mounts, peers = [], []
         for peer in sandbox.peers:

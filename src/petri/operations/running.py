@@ -20,7 +20,7 @@ from petri.operations.next_cell import after_run, ahead_of
 from petri.operations.parking import Task
 from petri.operations.peers import Sight
 from petri.operations.second_line import LastWords, Missed, missed, ready_to_repeat, told
-from petri.operations.trial import refuse_large
+from petri.operations.trial import may_go_back, refuse_large
 from petri.operations.watch import Watch
 from petri.operations.wearing import Wearing, worn
 from petri.threads import first_of, settled
@@ -63,7 +63,9 @@ async def run(
     adding = job.adding()
     if adding is None:
         return await _run_plainly(job)
-    async with attended(adding):
+    if wearing.window is None:  # nor a door at which it could ask
+        return await _run_equipped(job, adding)
+    async with attended(adding, wearing.window):
         return await _run_equipped(job, adding)
 
 
@@ -171,7 +173,8 @@ async def _put_on_record(job: _Job) -> None:
         # What will go back must know what it goes back to: nobody else writes since the trial began.
         seen = None if may_repeat or live.run.keep != "always" else job.wearing.seen
         live.run = await trees.before(job.host, job.sandbox, live.run, seen)
-        await refuse_large(job.host, job.sandbox, live, may_repeat=may_repeat)
+        if may_go_back(job.sandbox, live.run, may_repeat=may_repeat):
+            await refuse_large(job.host, job.sandbox, live)
         live.run = await _started(job.host, live)
     except BaseException:
         live.cut(RunEvent.BROKE)

@@ -20,32 +20,30 @@ from petri.threads import in_thread
 _log = logging.getLogger("petri.trial")
 
 
+def may_go_back(sandbox: Sandbox, run: Run, *, may_repeat: bool) -> bool:
+    """Say whether the files may have to be as before a run; an ephemeral sandbox has none in the end."""
+    return sandbox.lifetime != "ephemeral" and (run.keep != "always" or may_repeat)
+
+
 @asynccontextmanager
-async def trial(host: Host, sandbox: Sandbox, live: LiveRun, *, may_repeat: bool) -> AsyncIterator[None]:
+async def trial(host: Host, sandbox: Sandbox, live: LiveRun) -> AsyncIterator[None]:
     """Have the files as they were before the run, in the end, if its changes are not to be kept.
 
-    Meanwhile nobody else writes to them; nor if it may be repeated, for which they go back as well. An
-    ephemeral sandbox has no files in the end.
+    Meanwhile nobody else writes to them; nor if it may be repeated, for which they go back as well.
     """
-    is_trial = live.run.keep != "always"
-    if sandbox.lifetime == "ephemeral" or not (is_trial or may_repeat):
-        yield
-        return
     async with host.trials.under_way(sandbox.id):
         try:
             yield
         finally:
-            if is_trial and not live.run.kept:
+            if live.run.keep != "always" and not live.run.kept:
                 await _go_back(host, sandbox, live.run)
 
 
-async def refuse_large(host: Host, sandbox: Sandbox, live: LiveRun, *, may_repeat: bool) -> None:
+async def refuse_large(host: Host, sandbox: Sandbox, live: LiveRun) -> None:
     """Refuse a run after which more might have to be written than the sandbox may hold, and then some.
 
     One content under a thousand names takes the disk once, until all but one of them are to be put back.
     """
-    if sandbox.lifetime == "ephemeral" or (live.run.keep == "always" and not may_repeat):
-        return
     size, most = await in_thread(host.workspaces.size, sandbox.id), hopeless(share_of(sandbox.limits))
     if size > most.disk_bytes:
         raise StorageFull(

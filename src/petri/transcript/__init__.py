@@ -16,6 +16,8 @@ crash may leave half a frame at a file's end; what is before it counts.
 `excerpt.py` the head and tail that fit into an answer.
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from petri.errors import NotFound
@@ -43,13 +45,13 @@ class Transcripts:
 
     def begin(self, run_id: str, kept_bytes: int | None = None) -> Transcript:
         """Return a new transcript for a run that is about to start; it may keep less than others do."""
-        return Transcript(self._path(run_id), min(self._kept_bytes, kept_bytes or self._kept_bytes))
+        return Transcript(self._name(run_id), min(self._kept_bytes, kept_bytes or self._kept_bytes))
 
     def file(self, run_id: str) -> Written:
         """Return what is on disk of a run; that is nothing for one that wrote nothing, or little."""
-        return Written(self._path(run_id))
+        return Written(self._name(run_id)())
 
-    def _path(self, run_id: str) -> Path:
+    def _name(self, run_id: str) -> Callable[[], Path]:
         if "/" in run_id or "." in run_id:
             raise NotFound(f"there is no run {run_id!r}")
-        return self._root / run_id[-1:] / run_id
+        return partial(self._root.joinpath, run_id[-1:], run_id)

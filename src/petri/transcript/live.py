@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from functools import cached_property
 from pathlib import Path
 
 from blake3 import blake3
@@ -42,8 +43,8 @@ class Transcript:
     and earlier so that a crash does not take them: when somebody follows, or a moment after the first.
     """
 
-    def __init__(self, path: Path, kept_bytes: int) -> None:
-        self._path = path
+    def __init__(self, name: Callable[[], Path], kept_bytes: int) -> None:
+        self._name = name
         self._limit = kept_bytes
         self._few: bytearray | None = bytearray()
         """Every frame so far; None once they are too many."""
@@ -66,6 +67,11 @@ class Transcript:
         if content and not self._failed and self._append(frame(stream, content)):
             tally.keep(content)
             self._wake()
+
+    @cached_property
+    def _path(self) -> Path:
+        """Where its file is: most have none, and to name one takes longer than to take what they write."""
+        return self._name()
 
     def kept(self, stream: Stream) -> Kept:
         """Say what was written and what of it was kept."""

@@ -271,6 +271,9 @@ class Looking:
 
     def _note(self, path: bytes, was: Seen, now: Seen) -> None:
         """Write down how a folder differs from what it was, and forget what is below what is gone."""
+        if was is not NOTHING and now.files == was.files and now.folders == was.folders:
+            now.address = was.address  # name by name, finding that out would take longer than the look itself
+            return
         different = was is NOTHING
         for name in was.names() | now.names():
             before, after = was.entry(name), now.entry(name)

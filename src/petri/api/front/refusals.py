@@ -1,5 +1,6 @@
 """How the front says no: a problem like every other, then the line is closed."""
 
+import re
 from collections.abc import Iterable
 from http import HTTPStatus
 
@@ -7,6 +8,8 @@ from petri.api.hardening import HARDENED
 from petri.api.problems import bare_problem
 from petri.errors import Invalid, Unavailable
 
+_BREAK = re.compile(rb"[\r\n\0]")
+"""What would end a header, or all of them."""
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -41,7 +44,7 @@ def head_of(status: int, headers: Headers) -> bytes:
     """Return status line and headers as they are sent."""
     lines = [b"HTTP/1.1 %d %s\r\n" % (status, _PHRASES.get(status, "").encode())]
     for name, value in headers:
-        if not _is_one_line(name) or not _is_one_line(value):
+        if _BREAK.search(name) or _BREAK.search(value):
             raise ValueError(f"{name!r}: {value!r} cannot be a header")
         lines.append(b"%s: %s\r\n" % (name, value))
     lines.append(b"\r\n")
@@ -53,7 +56,3 @@ def answer_to(refused: Refused, default_headers: Headers) -> bytes:
     problem = bare_problem(refused.status, refused.code, refused.detail)
     headers = (*default_headers, *problem.raw_headers, *HARDENED, (b"connection", b"close"))
     return head_of(refused.status, headers) + bytes(problem.body)
-
-
-def _is_one_line(text: bytes) -> bool:
-    return not (b"\n" in text or b"\r" in text or b"\0" in text)
