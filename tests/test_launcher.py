@@ -120,6 +120,11 @@ def order(number: int, *argv: str, uid: int | None = None) -> dict[str, Any]:
     }
 
 
+def mounted(pid: int | str) -> list[str]:
+    """Return where something is mounted for a process."""
+    return [line.split()[4] for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines()]
+
+
 @pytest.fixture
 def start(root: Path, tmp_path: Path) -> Iterator[Callable[..., Launcher]]:
     """Start launchers that share one memory, as those of one home do."""
@@ -170,6 +175,21 @@ def network_of(launcher: Launcher, number: int, **words: str) -> str:
         seen = said.read().strip()
     assert launcher.hear()["status"] == 0
     return seen
+
+
+@needs_root
+def test_what_no_cell_needs_is_out_of_its_view(start: Callable[..., Launcher]) -> None:
+    """Each mount is copied, listed and let go for every cell there is; those one upon another too."""
+    before = mounted("self")
+    launcher = start(private_view=True)
+    hello = launcher.hear()
+    if hello["devices"] is None:
+        pytest.skip("this root may make no devices: its cells have the host's")
+
+    points = mounted(launcher.pid)
+    assert {"/", "/proc", hello["view"], hello["devices"]} <= set(points)
+    assert [point for point in points if point.startswith(("/dev", "/sys", "/run"))] == []
+    assert mounted("self") == before
 
 
 @needs_root

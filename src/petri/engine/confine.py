@@ -102,7 +102,7 @@ def _root(walls: Walls) -> list[str]:
         *("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"),
         # Whoever may write there has the kernel watch all of the host's load for him, as often as he likes.
         *("--ro-bind-try", "/proc/pressure", "/proc/pressure"),
-        *_flatten(("--ro-bind", "/dev/null", path) for path in walls.masked),
+        *_flatten(("--ro-bind", f"{walls.devices or '/dev'}/null", path) for path in walls.masked),
         *_devices(walls),
         *("--perms", "1777", "--size", str(walls.tmp_bytes), "--tmpfs", "/tmp", "--dir", "/run"),
     ]

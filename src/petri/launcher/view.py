@@ -59,7 +59,8 @@ def arrange(folders: dict[str, str]) -> str:
 def make_devices(place: str) -> str | None:
     """Make a `/dev` for all cells and return where it lies; None if this root may make no devices.
 
-    Bound whole, it costs a cell less than bubblewrap's `--dev`, which binds each device by itself.
+    Bound whole, it costs a cell less than bubblewrap's `--dev`, which binds each device by itself. The host's
+    own is out of our view then.
     """
     folder = f"{place}/dev"
     libc = ctypes.CDLL(None, use_errno=True)
@@ -78,6 +79,7 @@ def make_devices(place: str) -> str | None:
         os.mkdir(f"{folder}/{name}")
         os.chmod(f"{folder}/{name}", 0o755)
     _mount(libc, "petri", folder, None, _MS_REMOUNT | _MS_RDONLY | _MS_NOSUID | _MS_NOEXEC, None)
+    _forget(libc, "/dev")
     return folder
 
 
@@ -90,7 +92,13 @@ def _forget_the_rest(libc: ctypes.CDLL, place: str) -> None:
     needed = (place, *_NEEDED, sys.base_prefix, os.path.dirname(__file__))
     for mounted in sorted(_mounted(), reverse=True):  # what lies deeper goes first
         if not any(_is_within(path, mounted) or _is_within(mounted, path) for path in needed):
-            libc.umount2(mounted.encode(), _MNT_DETACH)
+            _forget(libc, mounted)
+
+
+def _forget(libc: ctypes.CDLL, mounted: str) -> None:
+    """Take what is mounted there out of our view, and what it was mounted over."""
+    while libc.umount2(mounted.encode(), _MNT_DETACH) == 0:
+        pass
 
 
 def _mounted() -> set[str]:
