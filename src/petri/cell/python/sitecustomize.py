@@ -177,8 +177,27 @@ def _become(rooms: _Rooms, words: list[str]) -> bool:
     if not (rooms.put_code(words[2]) if is_code else rooms.put_file(words[1])):
         return False
     rooms.show(words[2:] if is_code else words[1:])
-    sys.argv[:] = ["-c", *words[3:]] if is_code else words[1:]
-    sys.orig_argv[1:] = words[1:]
+    _take_words(words)
+    return True
+
+
+def _take_words(words: list[str]) -> None:
+    sys.argv[:] = ["-c", *words[3:]] if words[1] == "-c" else words[1:]
+    sys.orig_argv[1:] = (os.fsdecode(os.fsencode(word)) for word in words[1:])  # no object is in both
+
+
+def _is_made_by_the_program() -> bool:
+    """Say whether this interpreter is another one in a process that was parked; it then has its words, too.
+
+    It begins as the first one did, with our folder and without the words, but there is nothing to wait for.
+    What `ps` is shown tells both: the placeholder, or what was run.
+    """
+    source = os.open("/proc/self/cmdline", os.O_RDONLY)
+    shown = _read_all(source)
+    os.close(source)
+    if shown.endswith(os.fsencode(sys.orig_argv[-1]) + b"\0"):
+        return False
+    _take_words(os.fsdecode(shown.rstrip(b"\0")).split("\0"))
     return True
 
 
@@ -207,7 +226,8 @@ def _park() -> None:
 
 try:
     _is_needed = not _leave_no_trace()
-    _park()
+    if not _is_made_by_the_program():
+        _park()
 except BaseException:  # noqa: BLE001 - whatever it was, what comes next must not run
     # `site` would say so and go on, with a script that nobody has asked for.
     os.write(2, b"petri: this Python could not be parked\n")
