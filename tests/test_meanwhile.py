@@ -232,7 +232,7 @@ def settled(http: httpx.Client, *, stands: bool) -> Box:
     before = parked(http)
     run(http, box.id, filename="main.py")
     if stands:
-        eventually(lambda: parked(http) > 0)
+        eventually(lambda: parked(http) > 0, within_s=60)
         time.sleep(0.1)  # and its interpreter has started
     else:
         assert before == parked(http) == 0
