@@ -6,13 +6,14 @@ Only root can give bare Python a `/workspace`; for an ordinary user, the two cel
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from petri.engine.ahead import _MOST_CODE, _MOST_FILENAME
 from petri.settings import Settings
 from tests.conftest import Server
 from tests.exactly.bare import Bare
@@ -90,6 +91,28 @@ def test_what_is_parked_is_a_python_that_was_started_ahead(ways: Ways, body: dic
 
     assert int(seen["cold"].stdout) == int(seen["bare"].stdout) < 200
     assert int(seen["parked"].stdout) > 1000
+
+
+def _code_of(length: int) -> Program:
+    head, tail = "print(len('", "'))"
+    return Program("code", {"code": head + "ü" * (length - len(head + tail)) + tail}, {}, {})
+
+
+def _file_of(length: int) -> Program:
+    folders = "folder/" * (length // 7 - 2)
+    name = folders + "m" * (length - len(folders) - 3) + ".py"
+    source = b"import sys\nprint(sys.argv, __file__, sys.path[0])\nraise ValueError"
+    return Program("file", {"filename": name, "args": ["x"]}, {name: source}, {})
+
+
+@pytest.mark.parametrize("over", [-1, 0, 1, len("petri-parked"), len("petri-parked") + 1])
+@pytest.mark.parametrize(("program", "most"), [(_code_of, _MOST_CODE), (_file_of, _MOST_FILENAME)])
+def test_what_just_fits_and_what_just_does_not_are_no_different(
+    ways: Ways, program: Callable[[int], Program], most: int, over: int
+) -> None:
+    seen = ways.run(program(most + over))
+
+    assert seen["parked"] == seen["cold"] == seen.get("bare", seen["cold"])
 
 
 def test_hashes_differ_from_run_to_run(ways: Ways) -> None:

@@ -8,9 +8,12 @@ import os
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from benchmarks.footprint import launcher_of, standing
 
 from tests.calls import create, eventually, put, run, workspaces
 from tests.conftest import Server
@@ -21,6 +24,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user cannot look into cells that stand"),
 ]
 
+PATIENCE_S = 60
+"""For an interpreter to have started: whoever waits for a command comes last on a busy machine."""
 PLANT = textwrap.dedent("""
     import os, sys
     MARK = "import os; open(f'/workspace/RAN-{os.getpid()}', 'w').close()\\n"
@@ -138,3 +143,33 @@ def test_a_cell_with_the_former_limits_does_not_stand_once_there_are_others(
     assert first_processes(host, sandbox) == []
     told = run_ready(http, sandbox, code="bytearray(128 << 20)", language="python")
     assert told["oom_killed"]
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "file": {"filename": "main.py"},
+    "code": {"code": "pass", "language": "python"},
+    "nobody ahead": {"command": "true"},
+}
+
+
+@pytest.mark.parametrize("body", KINDS.values(), ids=KINDS)
+def test_a_cell_that_stands_takes_no_processor_and_is_nobody_s_run(
+    host: Server, http: httpx.Client, body: dict[str, Any]
+) -> None:
+    sandbox = create(http)
+    put(http, sandbox, "main.py", "pass")
+    have_one_stand(host, http, sandbox, **body)
+    assert host.process is not None
+    launcher = launcher_of(host.process.pid)
+    seen: list[dict[int, str]] = [{}]
+
+    def nobody_was_awake() -> bool:
+        seen.append({pid: Path(f"/proc/{pid}/schedstat").read_text() for pid in standing(launcher)})
+        time.sleep(0.3)
+        return seen[-1] != {} and seen[-1] == seen[-2]
+
+    eventually(nobody_was_awake, PATIENCE_S)
+
+    assert set(first_processes(host, sandbox)) <= set(seen[-1])
+    assert len(http.get(f"/v1/sandboxes/{sandbox}/runs").json()["runs"]) == 1
+    assert http.get("/v1/metrics").json()["running"] == 0

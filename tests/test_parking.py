@@ -14,9 +14,10 @@ from petri.engine import Ahead, Leash, Mount, Place
 from petri.engine.fake import FakeCell, FakeEngine
 from petri.model import Command, Limits, Outcome
 from petri.operations import next_cell, parking
+from petri.operations.amend import amend
 from petri.operations.desk import Share
 from petri.operations.parking import CELL_BYTES, Parking, Task
-from tests.hosts import new_sandbox, open_host, until
+from tests.hosts import CALLER, new_sandbox, open_host, until
 
 LIMITS = Limits(cpus=1, memory_bytes=2**28, processes=64, timeout_s=10)
 PYTHON = Ahead("/usr/bin/python3", "file")
@@ -370,3 +371,21 @@ async def test_the_next_cell_is_made_once_nothing_runs_or_when_its_time_has_come
         await host.parking.close()
 
     assert stood_meanwhile == stood
+
+
+async def test_no_cell_is_made_for_limits_that_changed_since_the_run_before_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(next_cell, "_PATIENCE_S", 0.0)
+    async with open_host(tmp_path) as opened:
+        host = replace(opened, parking=Parking(CELL_BYTES, opened.tasks.create_task))
+        sandbox = await new_sandbox(host)
+        stood = []
+        for known in (sandbox, await amend(host, CALLER, sandbox.id, {"limits": {"memory_bytes": 2**26}})):
+            place = host.place_of(known, known.limits)
+            next_cell.after_run(host, known, host.engine_for(None), place, PYTHON)
+            await asyncio.sleep(0.2)
+            stood.append(len(host.parking))
+        await host.parking.close()
+
+    assert stood == [0, 1]

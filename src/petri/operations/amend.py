@@ -20,5 +20,5 @@ async def amend(host: Host, caller: Caller, sandbox_id: str, changes: dict[str, 
     if changes.get("limits"):
         share = share_of(amended.limits)
         await in_own_thread(host.workspaces.hold, amended.id, host.owner_of(amended), share)
-        await host.parking.discard(amended.id)  # those that stand have the former ones
+        await host.parking.change(amended)  # those that stand have the former ones
     return amended

@@ -42,6 +42,8 @@ class _Next:
     def prepare(self) -> None:
         """Have it made once nothing runs, or soon."""
         desk = self.host.desk
+        if self.host.parking.is_outdated(self.sandbox):
+            return  # whoever runs something next has other limits than the run that this one comes after
         if desk.running() > 0 and time.monotonic() < self.until:
             asyncio.get_running_loop().call_later(_A_MOMENT_S, self.prepare)
         elif desk.may_work_ahead(self.sandbox.id, _PROCESSORS):

@@ -18,7 +18,7 @@ from typing import Any, TypeGuard
 
 from petri.engine import Ahead, Engine, Fallen, Leash, Output, Parks, Place, Standing
 from petri.errors import PetriError
-from petri.model import Command, Limits, Outcome
+from petri.model import Command, Limits, Outcome, Sandbox
 
 _log = logging.getLogger("petri.parking")
 CELL_BYTES = 8 << 20
@@ -70,6 +70,8 @@ class Parking:
         """Sandboxes for which one is being made, and the end of that."""
         self._gone: dict[str, float] = {}
         """Sandboxes that went a moment ago: somebody may still ask for a cell in one."""
+        self._changed: dict[str, Limits] = {}
+        """The limits of sandboxes that were given other ones: who read of one before knows the former."""
         self._ran_at: dict[str, float] = {}
         """When each sandbox last ran something; only those of a moment ago are of interest."""
         self._hurried_at: dict[str, float] = {}
@@ -109,7 +111,17 @@ class Parking:
     async def clear(self, sandbox_id: str) -> None:
         """Have no cell stand ready in a sandbox that is no more. Returns when nothing of them is left."""
         _note(self._gone, sandbox_id, _GONE_S)
+        self._changed.pop(sandbox_id, None)
         await self.discard(sandbox_id)
+
+    async def change(self, sandbox: Sandbox) -> None:
+        """Have no cell stand that has other limits than a sandbox has now. Returns when none is left."""
+        self._changed[sandbox.id] = sandbox.limits
+        await self.discard(sandbox.id)
+
+    def is_outdated(self, sandbox: Sandbox) -> bool:
+        """Say whether a sandbox has other limits by now than when it was read."""
+        return self._changed.get(sandbox.id, sandbox.limits) != sandbox.limits
 
     async def discard(self, sandbox_id: str) -> None:
         """End the cells that stand ready in a sandbox, or soon will. Returns when nothing of them is left."""

@@ -19,6 +19,8 @@ _HAS_INPUT, _IS_FOR_PROGRAM = 1, 2
 _HEAD_BYTES = 16
 _BRIEF_BYTES = 8192
 """As much of a brief as nearly all have."""
+_SHOWN_BYTES = 1 << 16
+"""More than there is room for in what is shown of a process that was parked."""
 _WINDOW_BYTES = 1 << 16
 _TELLING = 16
 """Characters of the placeholder that nothing else begins with: few are found sooner than thousands."""
@@ -178,11 +180,31 @@ def _await(word: bytes) -> None:
 def _become(memory: int, rooms: list[tuple[int, bool, bool]], words: list[str]) -> bool:
     """Make this interpreter the one that was started with `words`; False if there is no room for them."""
     if words[1] == "-c":
-        has_room, sys.argv[:] = _put_code(memory, rooms, words[2]), ["-c", *words[3:]]
+        has_room = _put_code(memory, rooms, words[2])
     else:
-        has_room, sys.argv[:] = _put_file(memory, rooms, words[1]), words[1:]
-    sys.orig_argv[1:] = words[1:]
+        has_room = _put_file(memory, rooms, words[1])
+    _take_words(words)
     return has_room
+
+
+def _take_words(words: list[str]) -> None:
+    sys.argv[:] = ["-c", *words[3:]] if words[1] == "-c" else words[1:]
+    sys.orig_argv[1:] = (os.fsdecode(os.fsencode(word)) for word in words[1:])  # no object is in both
+
+
+def _is_made_by_the_program() -> bool:
+    """Say whether this interpreter is another one in a process that was parked; it then has its words, too.
+
+    It begins as the first one did, with our folder and without the words, but there is nothing to wait for.
+    What `ps` is shown tells both: the placeholder, or what was run.
+    """
+    source = os.open("/proc/self/cmdline", os.O_RDONLY)
+    shown = os.read(source, _SHOWN_BYTES)
+    os.close(source)
+    if shown.endswith(os.fsencode(sys.orig_argv[-1]) + b"\0"):
+        return False
+    _take_words(os.fsdecode(shown.rstrip(b"\0")).split("\0"))
+    return True
 
 
 def _park() -> None:
@@ -217,7 +239,8 @@ def _park() -> None:
 
 try:
     _is_needed = not _leave_no_trace()
-    _park()
+    if not _is_made_by_the_program():
+        _park()
 except BaseException:  # noqa: BLE001 - whatever it was, what comes next must not run
     # `site` would say so and go on, with a script that nobody has asked for.
     os.write(2, b"petri: this Python could not be parked\n")
