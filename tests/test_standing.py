@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from benchmarks.footprint import groups_of
 
 from petri.engine import Ahead, Fallen, Leash, Parks, Standing
 from petri.engine.brief import READ_IT
@@ -92,6 +93,32 @@ async def test_that_a_command_could_not_be_started_is_said_once(bench: Bench) ->
 
     assert outcome.exit_code == 127
     assert bench.screen["stderr"].count(b"could not be started") == 1
+
+
+@ONE
+@pytest.mark.skipif(os.geteuid() != 0, reason="without root there may be no cgroups")
+async def test_a_cell_that_is_used_before_it_was_set_aside_comes_first_all_the_same(bench: Bench) -> None:
+    await (await standing(bench)).end()  # the interpreter is known now
+    os.kill(bench.launcher, signal.SIGSTOP)
+    cell = await standing(bench)
+    leash = Leash.loose()
+    command = Command((PYTHON, "-c", "print('begun', flush=True); import time; time.sleep(60)"), "/", 90, ENV)
+    running = asyncio.ensure_future(cell.exec(command, bench.take, leash))
+    await asyncio.sleep(0)  # it has been told to hurry, and there is no such cell
+    os.kill(bench.launcher, signal.SIGCONT)
+
+    await asyncio.to_thread(eventually, lambda: bench.screen["stdout"] == b"begun\n", 60)
+    idle = [(group / "cpu.idle").read_text() for group in groups(bench) if (group / "cpu.idle").exists()]
+    leash.cancelled.set_result(None)
+    await running
+
+    assert set(idle) <= {"0\n"}
+
+
+def groups(bench: Bench) -> list[Path]:
+    """Return every cgroup of a cell that this engine has."""
+    remembered = bench.place.folder.parents[1] / "engine" / "cgroups"
+    return [group for base in remembered.read_text().split() for group in groups_of(base)]
 
 
 @ONE

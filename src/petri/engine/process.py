@@ -126,10 +126,16 @@ class Launcher:
         return Ending(None, spent.cpu_ms, spent.peak_memory_bytes, spent.oom_killed) if is_known else None
 
     def hurry(self, number: int) -> None:
-        """Have a cell that waited come before those that still do. It is a courtesy, and may fail."""
+        """Have a cell that waited come before those that still do. It is a courtesy, and may fail.
+
+        We do so ourselves, which is sooner. One that the launcher has not set aside yet, or not even made, is
+        left to it: it would do that afterwards, and the run would wait for a pause of the whole machine.
+        """
         if self._hierarchy is not None:
             with contextlib.suppress(OSError):
-                self._hierarchy.come_first(cgroups.name_of(number))
+                if self._hierarchy.come_first(cgroups.name_of(number)):
+                    return
+            self._tell("hurry", number)
 
     def _tell(self, what: str, number: int) -> None:
         if number in self._endings and not self._send({"do": what, "id": number}):

@@ -169,6 +169,13 @@ class Cells:
             with contextlib.suppress(OSError):  # it is a courtesy
                 self._hierarchy.give_way(cell.group)
 
+    def hurry(self, cell_id: int) -> None:
+        """Have a cell that waited come before those that still do. One that is over needs not."""
+        cell = self._living.get(cell_id)
+        if cell is not None and cell.group is not None and self._hierarchy is not None:
+            with contextlib.suppress(OSError):  # it is a courtesy
+                self._hierarchy.come_first(cell.group)
+
     def kill_all(self) -> None:
         """End every cell."""
         for cell_id in list(self._living):

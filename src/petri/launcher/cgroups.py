@@ -11,7 +11,7 @@ import resource
 from dataclasses import dataclass
 from typing import Protocol
 
-from petri.launcher.groups import Unusable, mkdir, pids, read, rmdir, set_idle, value, write
+from petri.launcher.groups import Unusable, is_idle, mkdir, pids, read, rmdir, set_idle, value, write
 from petri.launcher.processes import sigkill
 from petri.launcher.sweeping import sweep
 
@@ -85,8 +85,8 @@ class Hierarchy(Protocol):
     def stand_aside(self, name: str) -> None:
         """Have the group use processors only as far as nobody else wants them."""
 
-    def come_first(self, name: str) -> None:
-        """Have a group that stood aside use processors as a young one does."""
+    def come_first(self, name: str) -> bool:
+        """Have a group that stood aside use processors as a young one does; say whether it did."""
 
     def spent(self, name: str) -> Spent:
         """Return what the group used so far."""
@@ -204,10 +204,12 @@ class V1:
         if not set_idle(self._group("cpu", name), is_idle=True):
             self.give_way(name)
 
-    def come_first(self, name: str) -> None:
+    def come_first(self, name: str) -> bool:
         group = self._group("cpu", name)
+        stood_aside = is_idle(group, f"{group}/cpu.shares", 1024 // _YOUNG_TO_OLD)
         if not set_idle(group, is_idle=False):
             write(f"{group}/cpu.shares", 1024)
+        return stood_aside
 
     def spent(self, name: str) -> Spent:
         memory = self._group("memory", name)
@@ -304,9 +306,12 @@ class V2:
         if not set_idle(f"{self._base}/{name}", is_idle=True):
             self.give_way(name)
 
-    def come_first(self, name: str) -> None:
-        if not set_idle(f"{self._base}/{name}", is_idle=False):
-            write(f"{self._base}/{name}/cpu.weight", 100)
+    def come_first(self, name: str) -> bool:
+        group = f"{self._base}/{name}"
+        stood_aside = is_idle(group, f"{group}/cpu.weight", 100 // _YOUNG_TO_OLD)
+        if not set_idle(group, is_idle=False):
+            write(f"{group}/cpu.weight", 100)
+        return stood_aside
 
     def spent(self, name: str) -> Spent:
         group = f"{self._base}/{name}"

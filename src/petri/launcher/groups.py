@@ -63,6 +63,12 @@ def set_idle(group: str, *, is_idle: bool) -> bool:
     return True
 
 
+def is_idle(group: str, share: str, less: int) -> bool:
+    """Say whether a group was set aside, before Linux 5.15 by having `less` of a `share`."""
+    told = read(f"{group}/cpu.idle")
+    return told.strip() == "1" if told else read(share).strip() == str(less)
+
+
 def mkdir(path: str) -> None:
     """Make a group, unless it is there."""
     try:

@@ -216,6 +216,8 @@ def _carry_out(order: dict[str, Any], descriptors: tuple[int, ...], cells: Cells
         cells.kill(order["id"])
     elif order["do"] == "age":
         cells.age(order["id"])
+    elif order["do"] == "hurry":
+        cells.hurry(order["id"])
     else:
         cells.spawn(order, descriptors)
     return None

@@ -6,6 +6,7 @@ A message larger than one packet travels in a memfd, so that a long command line
                          "network"}, files
                         {"do": "kill", "id"}
                         {"do": "age", "id"}
+                        {"do": "hurry", "id"}
                         {"do": "ask"}
     launcher → server   {"says": "ready", "cgroups", "groups", "missing", "view", "devices", "networks"}
                         {"says": "unable", "why"}

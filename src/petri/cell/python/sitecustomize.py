@@ -179,12 +179,9 @@ def _await(word: bytes) -> None:
 
 def _become(memory: int, rooms: list[tuple[int, bool, bool]], words: list[str]) -> bool:
     """Make this interpreter the one that was started with `words`; False if there is no room for them."""
-    if words[1] == "-c":
-        has_room = _put_code(memory, rooms, words[2])
-    else:
-        has_room = _put_file(memory, rooms, words[1])
+    put, said = (_put_code, words[2]) if words[1] == "-c" else (_put_file, words[1])
     _take_words(words)
-    return has_room
+    return put(memory, rooms, said)
 
 
 def _take_words(words: list[str]) -> None:
