@@ -175,7 +175,9 @@ class BubblewrapEngine:
             devices=self._launcher.hello.devices,
             own_network=not self._launcher.hello.networks,
         )
-        return _words(found, is_ahead=ahead is not None)
+        # Links are a project's own, thousands perhaps, or a run's own: nobody would ask for them again.
+        put = _put_into_words if found.links else _words_in_use
+        return put(found, is_ahead=ahead is not None)
 
     def _terminals(self) -> str | None:
         devices = self._launcher.hello.devices
@@ -239,10 +241,13 @@ class BubblewrapEngine:
         return walls.namespaces()
 
 
-@lru_cache(_PLACES_IN_USE)  # a sandbox has the same walls around each of its cells
-def _words(found: Walls, *, is_ahead: bool) -> bytes:
+def _put_into_words(found: Walls, *, is_ahead: bool) -> bytes:
     """Return the arguments of `bwrap` as it reads them from a file."""
     return os.fsencode("\0".join(confine(found, early.ENV if is_ahead else {})) + "\0")
+
+
+_words_in_use = lru_cache(_PLACES_IN_USE)(_put_into_words)
+"""The same, remembered: a sandbox has the same walls around each of its cells."""
 
 
 def _tag(home: Path) -> str:

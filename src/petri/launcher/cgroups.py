@@ -24,6 +24,8 @@ _SMALLEST_QUOTA_US = 1_000
 """The kernel refuses less than a millisecond a period."""
 _YOUNG_TO_OLD = 8
 """How much more of a contested processor a cell gets while it is young."""
+_YOUNG_SHARES = 256
+"""On v1, of a program's 1024: cells compete with the server one by one, and it must come between many."""
 _SOCKET_BYTES = 1 << 25
 """What a cell's sockets may hold on v1, which does not count it as memory. The kernel has one purse for the
 TCP of the whole host, about a tenth of its memory: filled from a cell, the server could not send either."""
@@ -170,6 +172,7 @@ class V1:
             write(f"{memory}/memory.kmem.tcp.limit_in_bytes", min(limits.memory_bytes, _SOCKET_BYTES))
         write(f"{self._group('pids', name)}/pids.max", limits.processes)
         cpu = self._group("cpu", name)
+        write(f"{cpu}/cpu.shares", _YOUNG_SHARES)
         write(f"{cpu}/cpu.cfs_period_us", _PERIOD_US)
         write(f"{cpu}/cpu.cfs_quota_us", _quota_us(limits.cpus))
 
@@ -198,7 +201,7 @@ class V1:
         write(f"{self._folders['pids']}/pids.max", processes)
 
     def give_way(self, name: str) -> None:
-        write(f"{self._group('cpu', name)}/cpu.shares", 1024 // _YOUNG_TO_OLD)
+        write(f"{self._group('cpu', name)}/cpu.shares", _YOUNG_SHARES // _YOUNG_TO_OLD)
 
     def stand_aside(self, name: str) -> None:
         if not set_idle(self._group("cpu", name), is_idle=True):
@@ -206,9 +209,9 @@ class V1:
 
     def come_first(self, name: str) -> bool:
         group = self._group("cpu", name)
-        stood_aside = is_idle(group, f"{group}/cpu.shares", 1024 // _YOUNG_TO_OLD)
+        stood_aside = is_idle(group, f"{group}/cpu.shares", _YOUNG_SHARES // _YOUNG_TO_OLD)
         if not set_idle(group, is_idle=False):
-            write(f"{group}/cpu.shares", 1024)
+            write(f"{group}/cpu.shares", _YOUNG_SHARES)
         return stood_aside
 
     def spent(self, name: str) -> Spent:

@@ -79,7 +79,8 @@ def make_devices(place: str) -> str | None:
         os.mkdir(f"{folder}/{name}")
         os.chmod(f"{folder}/{name}", 0o755)
     _mount(libc, "petri", folder, None, _MS_REMOUNT | _MS_RDONLY | _MS_NOSUID | _MS_NOEXEC, None)
-    _forget(libc, "/dev")
+    if not any(_is_within(path, "/dev") for path in _ours()):
+        _forget(libc, "/dev")
     return folder
 
 
@@ -89,10 +90,15 @@ def _forget_the_rest(libc: ctypes.CDLL, place: str) -> None:
     A cell's bubblewrap begins with a copy of all our mounts and reads the list of them for every bind:
     each mount costs each cell some 30 microseconds.
     """
-    needed = (place, *_NEEDED, sys.base_prefix, os.path.dirname(__file__))
+    needed = (place, *_NEEDED, *_ours())
     for mounted in sorted(_mounted(), reverse=True):  # what lies deeper goes first
         if not any(_is_within(path, mounted) or _is_within(mounted, path) for path in needed):
             _forget(libc, mounted)
+
+
+def _ours() -> tuple[str, str]:
+    """Return where the interpreter that runs us lies, and where our own code does."""
+    return sys.base_prefix, os.path.dirname(__file__)
 
 
 def _forget(libc: ctypes.CDLL, mounted: str) -> None:

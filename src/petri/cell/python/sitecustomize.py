@@ -70,10 +70,10 @@ def _look_through(memory: int, at: int, placeholder: bytes) -> list[tuple[int, b
             at += step
             if seen == sample:
                 before = max(heap, at - step - size)
-                place = before + os.pread(memory, at - step - before, before).rfind(beginning)
+                place = max(0, os.pread(memory, at - step - before, before).rfind(beginning)) + before
                 held = os.pread(memory, size + len(_LINE_END), place)
                 if held.startswith(placeholder):
-                    is_path = os.pread(memory, len(_BEFORE), place - len(_BEFORE)) == _BEFORE
+                    is_path = os.pread(memory, len(_BEFORE), max(heap, place - len(_BEFORE))) == _BEFORE
                     found.append((place, is_path, held.endswith(_LINE_END)))
                     at = place + size
     return found
