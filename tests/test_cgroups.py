@@ -155,9 +155,8 @@ def test_who_waits_stands_aside_for_the_server_and_not_for_other_cells_alone(ser
         pytest.skip("on cgroup v2 one group holds all cells, for all that is bounded")
     with server.client() as http:
         run(http, create(http), code="print(1)", language="python")
-        waiting: list[int] = []
-        eventually(lambda: bool(waiting.extend(_inits(launcher)) or waiting))
-        group = _cpu_group(waiting[-1])
+        eventually(lambda: _inits(launcher) != [])
+        group = _cpu_group(_inits(launcher)[0])
 
     assert group is not None
     assert group.parent == own
