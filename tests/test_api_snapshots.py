@@ -201,8 +201,10 @@ def test_nothing_is_restored_forked_or_taken_while_something_runs(http: httpx.Cl
     put(http, sandbox, "a", "a")
     taken = snapshot(http, sandbox)
     with ThreadPoolExecutor() as pool:
-        going = pool.submit(run, http, sandbox, command="echo b > a; while [ ! -e go ]; do sleep 0.02; done")
-        eventually(lambda: read(http, sandbox, "a") == "b\n")
+        command = "echo b > a; touch begun; while [ ! -e go ]; do sleep 0.02; done"
+        going = pool.submit(run, http, sandbox, command=command)
+        # Not by reading `a`: who reads what is being written anew may have the answer broken off.
+        eventually(lambda: http.head(files_url(sandbox, "begun")).status_code == 200)
 
         for path, body in (
             ("restore", {"snapshot": taken["id"]}),
