@@ -387,7 +387,7 @@ async def test_a_restore_waits_for_whoever_writes_and_lets_nobody_else_begin(tmp
 
         with host.trials.writing(sandbox.id):
             going = asyncio.ensure_future(undo(host, CALLER, sandbox.id))
-            await asyncio.sleep(0.05)
+            await until(lambda: in_thread(host.trials.has_begun, sandbox.id))
             with pytest.raises(Conflict, match="restore is under way"):
                 await put(host, sandbox, "b", b"too late")
             (host.workspaces.folder(sandbox.id) / "c").write_bytes(b"acknowledged in a moment")

@@ -13,7 +13,7 @@ from petri.store import Store
 from petri.store.cutting import pieces
 from petri.store.layout import BLOB
 from petri.trees import Link, address, encode
-from tests.test_store import MIB, again, noise, put, read, store, then_and_later
+from tests.test_store import MIB, again, harvest, noise, planted, put, read, store, then_and_later
 
 __all__ = ["again", "store"]
 
@@ -106,11 +106,13 @@ def test_a_file_whose_piece_is_a_large_folder_object_is_read_as_it_was(store: St
         writing.put_folder(folder)
         digest = writing.put_blob(content)
         writing.commit()
+    tree = planted(store, {b"file": content})
 
     assert read(store, digest) == b"".join(store.open_blob("acme", digest)) == content
     assert store.fsck("acme", deep=False) == []
-    store.gc("acme", [], 0)
-    assert read(store, digest) == content
+    store.gc("acme", [tree], -60)  # whatever is needed by no tree, even if it was put just now
+    assert store.fsck("acme", deep=True) == []
+    assert harvest(store, tree) == {b"file": content}
 
 
 def test_another_process_or_store_is_kept_out(store: Store, tmp_path: Path) -> None:

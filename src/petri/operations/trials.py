@@ -37,11 +37,15 @@ class Trials:
 
     def refuse(self, sandbox_id: str) -> None:
         """Raise `Conflict` while the files may go back to what they were, or become others."""
-        if sandbox_id in self._under_way:
+        if self.has_begun(sandbox_id):
             raise Conflict(
                 f"what is written to sandbox {sandbox_id} now could be lost: a run whose changes may be "
                 "thrown away (`keep`), a merge or a restore is under way; try again when that has ended"
             )
+
+    def has_begun(self, sandbox_id: str) -> bool:
+        """Return whether somebody has the files of a sandbox for itself, or waits for those who still write."""
+        return sandbox_id in self._under_way
 
     @asynccontextmanager
     async def under_way(self, sandbox_id: str) -> AsyncIterator[None]:
