@@ -13,11 +13,9 @@ import pytest
 from petri.engine import Ahead, Leash, Mount, Place
 from petri.engine.fake import FakeCell, FakeEngine
 from petri.model import Command, Limits, Outcome
-from petri.operations import next_cell, parking
-from petri.operations.amend import amend
-from petri.operations.desk import Share
+from petri.operations import parking
 from petri.operations.parking import CELL_BYTES, Parking, Task
-from tests.hosts import CALLER, new_sandbox, open_host, until
+from tests.hosts import until
 
 LIMITS = Limits(cpus=1, memory_bytes=2**28, processes=64, timeout_s=10)
 PYTHON = Ahead("/usr/bin/python3", "file")
@@ -42,15 +40,28 @@ class Lot:
         return replace(Place(sandbox_id, folder, None, LIMITS), **others)
 
     async def have_one_stand(self, place: Place, tenant: str = OURS) -> FakeCell:
-        self.parking.prepare(self.engine, place, PYTHON, tenant)
-        await self.settled()
+        await self.parking.prepare(self.engine, place, PYTHON, tenant)
         return self.engine.standing[-1]
+
+    async def begin(self, place: Place, ahead: Ahead = PYTHON) -> None:
+        """Have a cell made, and go on while that is under way."""
+        self.tasks.create_task(self.parking.prepare(self.engine, place, ahead, OURS))
+        await asyncio.sleep(0)
 
     async def have_two_stand(self, place: Place, tenant: str = OURS) -> None:
         for _ in range(2):
             await self.run(place)
         await self.have_one_stand(place, tenant)
         assert [cell.place.sandbox_id for cell in self.engine.standing] == [place.sandbox_id] * 2
+
+    async def stand_in(self, *sandboxes: str) -> bool:
+        """Wait until cells stand in these, whoever is on the way out gone."""
+
+        async def so_it_is() -> bool:
+            return [cell.place.sandbox_id for cell in self.engine.standing] == list(sandboxes)
+
+        await until(so_it_is)
+        return True
 
     async def settled(self) -> None:
         async def is_settled() -> bool:
@@ -183,7 +194,7 @@ async def test_no_sandbox_has_two_while_another_of_its_tenant_has_none(lot: Lot)
     for number in range(ROOM_FOR):
         await lot.have_one_stand(lot.place(f"sb-{number}"))
 
-    assert [cell.place.sandbox_id for cell in lot.engine.standing] == ["sb-hasty", "sb-0", "sb-1", "sb-2"]
+    assert await lot.stand_in("sb-hasty", "sb-0", "sb-1", "sb-2")
 
 
 async def test_but_it_keeps_both_where_the_other_is_somebody_else_s(lot: Lot) -> None:
@@ -200,58 +211,50 @@ async def test_a_run_of_another_kind_has_its_own_kind_stand_next(lot: Lot) -> No
     await lot.have_one_stand(lot.place())
 
     await lot.run(lot.place(), CODE)
-    lot.parking.prepare(lot.engine, lot.place(), CODE, OURS)
-    await lot.settled()
+    await lot.parking.prepare(lot.engine, lot.place(), CODE, OURS)
     assert [cell.ahead for cell in lot.engine.standing][-1] == CODE
     await lot.run(lot.place(), CODE)
 
-    assert lot.parking.used == 3
+    assert (lot.parking.used, lot.parking.fitted) == (3, 2)
     assert len(lot.parking) <= 2
 
 
 async def test_there_are_never_more_than_there_is_room_for(lot: Lot, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(ROOM_FOR + 2):
-        lot.parking.prepare(lot.engine, lot.place(f"sb-{number}"), PYTHON, OURS)
-        await lot.settled()
+        await lot.parking.prepare(lot.engine, lot.place(f"sb-{number}"), PYTHON, OURS)
     assert [cell.place.sandbox_id for cell in lot.engine.standing] == [f"sb-{n}" for n in range(ROOM_FOR)]
 
     monkeypatch.setattr(parking, "_SETTLED_S", 0.0)
     await lot.have_one_stand(lot.place("sb-new"))
 
-    async def made_way() -> bool:
-        return [cell.place.sandbox_id for cell in lot.engine.standing] == ["sb-1", "sb-2", "sb-3", "sb-new"]
-
-    await until(made_way)
+    assert await lot.stand_in("sb-1", "sb-2", "sb-3", "sb-new")
 
 
 async def test_nobody_has_one_where_there_is_no_room_at_all(lot: Lot) -> None:
     none = Parking(0, lot.tasks.create_task)
 
-    none.prepare(lot.engine, lot.place(), PYTHON, OURS)
-    await asyncio.sleep(0)
+    await none.prepare(lot.engine, lot.place(), PYTHON, OURS)
 
-    assert (len(none), lot.engine.standing) == (0, [])
+    assert (none.is_open, len(none), lot.engine.standing) == (False, 0, [])
 
 
 async def test_a_cell_does_not_stand_for_ever(lot: Lot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parking, "_IDLE_S", 0.01)
-    lot.parking.prepare(lot.engine, lot.place(), PYTHON, OURS)
+    await lot.parking.prepare(lot.engine, lot.place(), PYTHON, OURS)
 
     async def is_gone() -> bool:
-        return lot.parking._making == {} and lot.engine.standing == []
+        return lot.engine.standing == []
 
-    await lot.settled()
     await until(is_gone)
 
 
 async def test_a_sandbox_that_goes_takes_its_cells_along_even_one_that_is_being_made(lot: Lot) -> None:
     await lot.have_one_stand(lot.place())
     await lot.run(lot.place())
-    lot.parking.prepare(lot.engine, lot.place(), PYTHON, OURS)
+    await lot.begin(lot.place())
 
     await lot.parking.clear("sb-a")
-    lot.parking.prepare(lot.engine, lot.place(), PYTHON, OURS)  # by somebody who does not know yet
-    await lot.settled()
+    await lot.parking.prepare(lot.engine, lot.place(), PYTHON, OURS)  # by somebody who does not know yet
 
     assert (len(lot.parking), lot.engine.standing) == (0, [])
 
@@ -309,7 +312,7 @@ async def test_what_is_discarded_is_gone_and_another_may_stand(lot: Lot) -> None
     await lot.have_one_stand(lot.place())
     for _ in range(2):
         await lot.run(lot.place())
-    lot.parking.prepare(lot.engine, lot.place(), PYTHON, OURS)  # and two are being made
+    await lot.begin(lot.place())  # and two are being made
 
     await lot.parking.discard("sb-a")
     assert (len(lot.parking), lot.engine.standing) == (0, [])
@@ -326,16 +329,14 @@ async def test_a_tenant_that_is_ever_so_busy_leaves_others_their_share(lot: Lot)
         await lot.have_one_stand(lot.place(f"sb-ours-{number}"))
         await lot.have_one_stand(lot.place(f"sb-more-{number}"), THEIRS)
 
-    assert [cell.place.sandbox_id for cell in lot.engine.standing] == [
-        *("sb-2", "sb-3", "sb-ours-0", "sb-ours-1"),
-    ]
+    assert await lot.stand_in("sb-2", "sb-3", "sb-ours-0", "sb-ours-1")
 
 
 async def test_nor_do_those_that_it_has_made_all_at_once_drive_out_others(lot: Lot) -> None:
     theirs = await lot.have_one_stand(lot.place("sb-theirs"), THEIRS)
 
     for number in range(ROOM_FOR * 2):
-        lot.parking.prepare(lot.engine, lot.place(f"sb-{number}"), PYTHON, OURS)
+        await lot.begin(lot.place(f"sb-{number}"))
     await lot.settled()
 
     assert theirs.stands
@@ -348,44 +349,3 @@ async def test_who_has_one_less_than_another_takes_none_from_them(lot: Lot) -> N
         await lot.have_one_stand(lot.place(f"sb-{number}"), f"tenant {number % 2}")
 
     assert [cell.place.sandbox_id for cell in lot.engine.standing] == ["sb-ours", "sb-0", "sb-1", "sb-2"]
-
-
-@pytest.mark.parametrize(("patience_s", "stood"), [(60.0, 0), (0.0, 1)], ids=["with patience", "without"])
-async def test_the_next_cell_is_made_once_nothing_runs_or_when_its_time_has_come(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience_s: float, stood: int
-) -> None:
-    monkeypatch.setattr(next_cell, "_PATIENCE_S", patience_s)
-    async with open_host(tmp_path) as opened:
-        host = replace(opened, parking=Parking(CELL_BYTES, opened.tasks.create_task))
-        sandbox = await new_sandbox(host)
-        place = host.place_of(sandbox, LIMITS)
-
-        async def one_stands() -> bool:
-            return len(host.parking) == 1
-
-        with host.desk.take("sb-of-somebody", Share(OURS)):
-            next_cell.after_run(host, sandbox, host.engine_for(None), place, PYTHON)
-            await asyncio.sleep(0.2)
-            stood_meanwhile = len(host.parking)
-        await until(one_stands)
-        await host.parking.close()
-
-    assert stood_meanwhile == stood
-
-
-async def test_no_cell_is_made_for_limits_that_changed_since_the_run_before_was_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(next_cell, "_PATIENCE_S", 0.0)
-    async with open_host(tmp_path) as opened:
-        host = replace(opened, parking=Parking(CELL_BYTES, opened.tasks.create_task))
-        sandbox = await new_sandbox(host)
-        stood = []
-        for known in (sandbox, await amend(host, CALLER, sandbox.id, {"limits": {"memory_bytes": 2**26}})):
-            place = host.place_of(known, known.limits)
-            next_cell.after_run(host, known, host.engine_for(None), place, PYTHON)
-            await asyncio.sleep(0.2)
-            stood.append(len(host.parking))
-        await host.parking.close()
-
-    assert stood == [0, 1]

@@ -95,6 +95,69 @@ async def test_that_a_command_could_not_be_started_is_said_once(bench: Bench) ->
     assert bench.screen["stderr"].count(b"could not be started") == 1
 
 
+def processor_time_of(bench: Bench) -> list[str]:
+    return [Path(f"/proc/{pid}/schedstat").read_text().split()[0] for pid in ahead_of_us(bench)]
+
+
+@ONE
+async def test_a_cell_is_made_once_the_python_in_it_has_nothing_left_to_do(bench: Bench) -> None:
+    cell = await standing(bench)
+    waiting = asyncio.ensure_future(cell.made())
+    await asyncio.sleep(0)
+    was_made = waiting.done()
+
+    await waiting
+    spent = processor_time_of(bench)
+    await asyncio.sleep(0.2)
+
+    assert (was_made, cell.stands, len(spent)) == (False, True, 1)
+    assert processor_time_of(bench) == spent
+    await cell.end()
+
+
+@ONE
+async def test_one_with_nobody_ahead_is_made_once_it_could_take_a_command(bench: Bench) -> None:
+    assert isinstance(bench.engine, Parks)
+    cell = await bench.engine.park(bench.place, None)
+
+    await cell.made()
+
+    assert cell.stands
+    await cell.exec(Command(("/bin/echo", "there"), "/workspace", 20, ENV), bench.take, Leash.loose())
+    assert bench.screen["stdout"] == b"there\n"
+
+
+@ONE
+async def test_nobody_waits_for_a_cell_that_is_used_before_it_is_made_or_gone(bench: Bench) -> None:
+    await (await standing(bench)).end()  # the interpreter is known now
+    os.kill(bench.launcher, signal.SIGSTOP)  # so that nothing comes of either for now
+    used, ended = await standing(bench), await standing(bench)
+    waiting = [asyncio.ensure_future(cell.made()) for cell in (used, ended)]
+
+    running = asyncio.ensure_future(
+        used.exec(Command((PYTHON, "-c", "pass"), "/workspace", 20, ENV), bench.take, Leash.loose())
+    )
+    await asyncio.wait(waiting, timeout=0.1)
+    seen = [wait.done() for wait in waiting]
+    os.kill(bench.launcher, signal.SIGCONT)
+    await ended.end()
+    await asyncio.gather(running, *waiting)
+
+    assert seen == [True, False]
+
+
+@ONE
+async def test_a_program_that_ends_while_it_is_started_ahead_leaves_no_cell_behind(bench: Bench) -> None:
+    assert isinstance(bench.engine, BubblewrapEngine)
+    cell = await bench.engine._make(bench.place, Ahead("/usr/bin/true", "file"))
+
+    await cell.made()
+    await asyncio.to_thread(eventually, lambda: not cell.stands)
+
+    with pytest.raises(Fallen):
+        await cell.exec(Command((PYTHON, "main.py"), "/workspace", 20, ENV), bench.take, Leash.loose())
+
+
 @ONE
 @pytest.mark.skipif(os.geteuid() != 0, reason="without root there may be no cgroups")
 async def test_a_cell_that_is_used_before_it_was_set_aside_comes_first_all_the_same(bench: Bench) -> None:

@@ -15,8 +15,8 @@ from tests.conftest import Server
 from tests.exactly.programs import Program
 from tests.exactly.seen import Seen, files_in
 
-USED = "petri_parked_cells_used_total"
-"""What `/metrics` calls the parked cells that have served a run."""
+FITTED = "petri_parked_cells_fitted_total"
+"""What `/metrics` calls the parked cells that have served a run of the kind they had been parked for."""
 _TRIES = 20
 """For a cell to be parked in time: it takes some 30 ms, and the machine may be busy."""
 _PRIMERS: dict[str, dict[str, Any]] = {
@@ -36,7 +36,7 @@ class Cells:
     """Whether a run counts only if a cell served it that had been parked for a run of its form."""
     sandbox: str = field(init=False)
     _last_form: str = ""
-    _used: float = 0
+    _fitted: float = 0
 
     def __post_init__(self) -> None:
         self.sandbox = create(self.http)
@@ -62,7 +62,7 @@ class Cells:
         if form == "filename":
             put(self.http, self.sandbox, ".primer.py", "pass")
         run(self.http, self.sandbox, **_PRIMERS[form])
-        self._used = self._parked_used()
+        self._fitted = self._parked_fitted()
         if form == "filename":
             self._delete(".primer.py")
 
@@ -94,13 +94,13 @@ class Cells:
         return self.http.get(f"/v1/runs/{told['run_id']}/{stream}").content
 
     def _was_parked(self) -> bool:
-        """Say whether a parked cell served the last run; nobody but us uses this server."""
-        before, self._used = self._used, self._parked_used()
-        return self._used > before
+        """Say whether a cell parked for its form served the last run; nobody but us uses this server."""
+        before, self._fitted = self._fitted, self._parked_fitted()
+        return self._fitted > before
 
-    def _parked_used(self) -> float:
-        found = re.search(rf"^{USED} (\S+)$", self.http.get("/metrics").text, re.MULTILINE)
-        assert found is not None, f"/metrics has no {USED}"
+    def _parked_fitted(self) -> float:
+        found = re.search(rf"^{FITTED} (\S+)$", self.http.get("/metrics").text, re.MULTILINE)
+        assert found is not None, f"/metrics has no {FITTED}"
         return float(found[1])
 
 

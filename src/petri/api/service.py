@@ -62,6 +62,8 @@ async def show_prometheus(host: HostOf, caller: CallerOf) -> Response:
     Gauge("petri_parked_cells", "Cells that stand ready", registry=registry).set(now.parked)
     parked = Counter("petri_parked_cells_used", "Runs that had such a cell", registry=registry)
     parked.inc(now.parked_used)
+    fitted = Counter("petri_parked_cells_fitted", "Of these, runs of the kind it was for", registry=registry)
+    fitted.inc(now.parked_fitted)
     Gauge("petri_store_bytes", "Disk that kept trees take", registry=registry).set(now.store_bytes)
     Gauge("petri_uptime_seconds", "Time since the server began", registry=registry).set(now.uptime_s)
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

@@ -12,11 +12,12 @@
  *
  * A cell is made before its command is known. What to run lies in BRIEF_FD, a memory file, by the time a word
  * comes through GO_FD; nothing runs if that pipe ends first. With a PROGRAM, that one is started at once
- * (`cell/python/sitecustomize.py`): it gets ready and waits for a byte from WAKE_FD, reads the brief itself when
- * it is told that there is one, and does what that says when the word has come. One that is dead by then has
- * not been a command: this process leaves with nothing said, and the run is given another cell.
+ * (`cell/python/sitecustomize.py`): it gets ready, says so through READY_FD and waits for a byte from WAKE_FD,
+ * reads the brief itself when it is told that there is one, and does what that says when the word has come. One
+ * that is dead by then has not been a command: this process leaves with nothing said, and the run is given
+ * another cell.
  *
- * usage: init REPORT_FD GO_FD BRIEF_FD STDIN_FD WAKE_FD PROCESSES [PROGRAM ARGUMENT ...]
+ * usage: init REPORT_FD GO_FD BRIEF_FD STDIN_FD WAKE_FD READY_FD PROCESSES [PROGRAM ARGUMENT ...]
  *
  *   PROCESSES       how many there may be in the cell, threads and this one included, or 0: see `bound_processes`
  *   the word        'G', how large a file may become: 8 bytes, or 0 for no change
@@ -24,7 +25,8 @@
  *   the brief       4 bytes each: length of the rest, flags, arguments, variables; then, each with a 0 at its
  *                   end: the folder, the arguments, the variables. Flag 1: STDIN_FD is the command's input.
  *
- *   'S'             the cell is complete; the command is about to start
+ *   'P'             the cell stands: there is nothing left to do in it before the word
+ *   'S'             the command is about to start
  *   'X' errno:4     the command could not be started
  *   'E' status:4    the command ended; `status` as wait(2) has it
  *   'A' 0:4         and nobody else is left in the cell
@@ -34,6 +36,7 @@
 
 #define PR_SET_DUMPABLE 4
 #define F_SETFD 2
+#define F_DUPFD_CLOEXEC 1030
 #define FD_CLOEXEC 1
 #define O_CLOEXEC 02000000
 #define WNOHANG 1
@@ -47,10 +50,11 @@
 #define MOST_BYTES (2 << 20)
 #define MOST_WORDS 16384
 #define HAS_INPUT 1
+#define OUT_OF_THE_WAY 64
 
 static unsigned char brief[MOST_BYTES];
 static char *words[MOST_WORDS];
-static long report_fd, go_fd, brief_fd, stdin_fd, wake_fd;
+static long report_fd, go_fd, brief_fd, stdin_fd, wake_fd, ready_fd;
 
 static void report(char kind, int value, long size)
 {
@@ -191,6 +195,7 @@ static long started(void)
 static long start_at_the_word(void)
 {
     long command;
+    report('P', 0, 1);
     bound(MYSELF, RLIMIT_FSIZE, await_go(-1));
     read_brief();
     report('S', 0, 1);
@@ -200,32 +205,51 @@ static long start_at_the_word(void)
     return command;
 }
 
+/* Make a pipe whose ends have numbers that no program is to find anything at. */
+static void pipe_aside(int *ends)
+{
+    int end;
+    if (system_call(SYS_PIPE2, (long)ends, O_CLOEXEC, 0, 0) < 0)
+        leave(5);
+    for (end = 0; end < 2; end++) {
+        long moved = system_call(SYS_FCNTL, ends[end], F_DUPFD_CLOEXEC, OUT_OF_THE_WAY, 0);
+        if (moved < 0)
+            leave(5);
+        system_call(SYS_CLOSE, ends[end], 0, 0, 0);
+        ends[end] = (int)moved;
+    }
+}
+
+static void become_program(char **program, char **variables, int *wake, int *ready)
+{
+    system_call(SYS_DUP3, wake[0], wake_fd, 0, 0);
+    system_call(SYS_DUP3, ready[1], ready_fd, 0, 0);
+    close_on_exec(brief_fd, 0);
+    close_on_exec(stdin_fd, 0);
+    refuse(system_call(SYS_EXECVE, (long)program[0], (long)program, (long)variables, 0));
+}
+
 /* Start `program` now, and let it go on when the word comes. */
 static long start_ahead(char **program, char **variables)
 {
-    int ends[2];
-    long command, error, wake;
-    error = system_call(SYS_PIPE2, (long)ends, O_CLOEXEC, 0, 0);
-    if (error < 0)
-        leave(5);
+    int wake[2], ready[2];
+    unsigned char said;
+    long command;
+    pipe_aside(wake);
+    pipe_aside(ready);
     command = started();
-    if (command == 0) {
-        if (ends[0] == wake_fd)
-            close_on_exec(wake_fd, 0);
-        else
-            system_call(SYS_DUP3, ends[0], wake_fd, 0, 0);
-        close_on_exec(brief_fd, 0);
-        close_on_exec(stdin_fd, 0);
-        error = system_call(SYS_EXECVE, (long)program[0], (long)program, (long)variables, 0);
-        refuse(error);
-    }
-    wake = ends[1];
-    system_call(SYS_CLOSE, ends[0], 0, 0, 0);
-    bound(command, RLIMIT_FSIZE, await_go(wake));
+    if (command == 0)
+        become_program(program, variables, wake, ready);
+    system_call(SYS_CLOSE, wake[0], 0, 0, 0);
+    system_call(SYS_CLOSE, ready[1], 0, 0, 0);
+    read_all(ready[0], &said, 1);
+    system_call(SYS_CLOSE, ready[0], 0, 0, 0);
+    report('P', 0, 1);
+    bound(command, RLIMIT_FSIZE, await_go(wake[1]));
     if (system_call(SYS_WAIT4, command, 0, WNOHANG, 0) != 0)
         leave(6); /* it died while it waited: that is no end of a command, since none has begun */
     report('S', 0, 1);
-    system_call(SYS_WRITE, wake, (long)"W", 1, 0);
+    system_call(SYS_WRITE, wake[1], (long)"W", 1, 0);
     return command;
 }
 
@@ -261,19 +285,20 @@ void begin(long *stack)
     long argc = stack[0];
     char **argv = (char **)(stack + 1);
 
-    if (argc < 7)
+    if (argc < 8)
         leave(2);
     report_fd = (long)number(argv[1]);
     go_fd = (long)number(argv[2]);
     brief_fd = (long)number(argv[3]);
     stdin_fd = (long)number(argv[4]);
     wake_fd = (long)number(argv[5]);
+    ready_fd = (long)number(argv[6]);
     system_call(SYS_PRCTL, PR_SET_DUMPABLE, 0, 0, 0);
     system_call(SYS_UMASK, 022, 0, 0, 0); /* as in a shell; the launcher's own is stricter */
     close_on_exec(report_fd, FD_CLOEXEC);
     close_on_exec(go_fd, FD_CLOEXEC);
     close_on_exec(brief_fd, FD_CLOEXEC);
     close_on_exec(stdin_fd, FD_CLOEXEC);
-    bound_processes(number(argv[6]));
-    await_end(argc > 7 ? start_ahead(argv + 7, argv + argc + 1) : start_at_the_word());
+    bound_processes(number(argv[7]));
+    await_end(argc > 8 ? start_ahead(argv + 8, argv + argc + 1) : start_at_the_word());
 }

@@ -138,6 +138,9 @@ class Standing(Protocol):
     def when_gone(self, tell: Callable[[], None]) -> None:
         """Have `tell` called, soon, once it is gone, for whatever reason."""
 
+    async def made(self) -> None:
+        """Return when it takes no processor any more until it has a command; or has one, or is gone."""
+
     async def exec(
         self, command: Command, output: Output, leash: Leash, file_bytes: int | None = None
     ) -> Outcome:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-REPORT_FD, GO_FD, ARGUMENTS_FD, SECCOMP_FD, STATUS_FD, BRIEF_FD, STDIN_FD, WAKE_FD = range(3, 11)
+REPORT_FD, GO_FD, ARGUMENTS_FD, SECCOMP_FD, STATUS_FD, BRIEF_FD, STDIN_FD, WAKE_FD, READY_FD = range(3, 12)
 TARGETS = [0, 1, 2, REPORT_FD, GO_FD, ARGUMENTS_FD, SECCOMP_FD, BRIEF_FD, STDIN_FD, STATUS_FD]
 """The numbers that what a cell inherits has there: what the server sends, and then the launcher's own."""
 _INIT_AT = "/etc/petri/init"
 """Within what is bound anyway: a bind of its own would cost every cell a quarter of a millisecond."""
-INIT = (_INIT_AT, *(str(fd) for fd in (REPORT_FD, GO_FD, BRIEF_FD, STDIN_FD, WAKE_FD)))
+INIT = (_INIT_AT, *(str(fd) for fd in (REPORT_FD, GO_FD, BRIEF_FD, STDIN_FD, WAKE_FD, READY_FD)))
 """What bubblewrap becomes; behind it, how many processes there may be, and who is ahead: `cell/init.c`."""
 WORKSPACE = "/workspace"
 

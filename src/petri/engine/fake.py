@@ -132,11 +132,17 @@ class FakeCell:
         self.may_go = asyncio.Event()
         """Cleared, it is not gone before this is set."""
         self.may_go.set()
+        self.is_made = asyncio.Event()
+        """Cleared, it takes processors until this is set."""
+        self.is_made.set()
         self._engine = engine
         self._gone: list[Callable[[], None]] = []
 
     def when_gone(self, tell: Callable[[], None]) -> None:
         self._gone.append(tell)
+
+    async def made(self) -> None:
+        await self.is_made.wait()
 
     def fall(self) -> None:
         """Be gone, and have everybody told who wants to know."""

@@ -45,6 +45,7 @@ class StandingCell:
         self._ahead = ahead
         self._waits = waits
         """Whether it makes way for those that do not wait for a command, until it has one."""
+        self._briefed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # Nobody may be waiting when it ends before it is used.
         ending.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
@@ -55,11 +56,15 @@ class StandingCell:
     def when_gone(self, tell: Callable[[], None]) -> None:
         self._ending.add_done_callback(lambda _: tell())
 
+    async def made(self) -> None:
+        await first_of(self._wiring.report.stands, self._ending, self._briefed)
+
     async def exec(
         self, command: Command, output: Output, leash: Leash, file_bytes: int | None = None
     ) -> Outcome:
         with self._wiring as wiring:
             begun = time.monotonic()
+            self._briefed.set_result(None)
             if (quiet := leash.quiet) is not None:
                 wiring.report.when_alone(lambda: self._be_quiet(begun, output, quiet))
             cut_short = await self._see_through(command, output, leash, file_bytes)

@@ -23,10 +23,15 @@ class Report:
         self._records: dict[int, int] = {}
         """What was said of each kind, by its letter. What is said first holds."""
         self._on_alone: Callable[[], None] | None = None
+        self.stands: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done once there is nothing left to do in the cell before the word."""
 
     def take(self, chunk: bytes) -> None:
         """Hear some more of it."""
         self._said += chunk
+        if self._said.startswith(b"P"):
+            del self._said[:1]
+            self.stands.set_result(None)
         while len(self._said) > _RECORD_BYTES:  # the first letter stays
             kind, value = self._said[1], self._said[2 : _RECORD_BYTES + 1]
             self._records.setdefault(kind, int.from_bytes(value, "little"))

@@ -17,6 +17,7 @@ from petri.ledger import Ledger
 from petri.model import Limits, Run, RunEvent, Sandbox
 from petri.operations.access import ANYBODY, AT_HOME, STRANGER, Access, Caller
 from petri.operations.benches import Benches
+from petri.operations.coming import Coming
 from petri.operations.desk import Desk
 from petri.operations.keeper import Becomings, Keeper
 from petri.operations.languages import Languages
@@ -136,9 +137,12 @@ class Host:
     begun: float = field(default_factory=time.monotonic)
     begun_contents: Begun = field(init=False)
     """Of which contents a sync that broke off brought the beginning."""
+    coming: Coming = field(init=False)
+    """Cells that are to stand ready."""
 
     def __post_init__(self) -> None:
         self.begun_contents = Begun(self.store)
+        self.coming = Coming(self.desk, self.parking, self.tasks.create_task)
 
     def is_in_use(self, sandbox_id: str) -> bool:
         """Say whether something runs in a sandbox, or is on its way into it."""

@@ -7,6 +7,7 @@ and whoever comes with nothing running finds a place.
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -37,6 +38,11 @@ class Desk:
         """How many sandboxes each tenant has active."""
         self._runs: Counter[str] = Counter()
         """How many runs of each tenant run or wait."""
+        self._on_quiet: Callable[[], None] | None = None
+
+    def when_quiet(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called each time that nothing runs any more."""
+        self._on_quiet = tell
 
     def running(self, tenant: str | None = None) -> int:
         """Return how many sandboxes run something now: a tenant's, or everybody's."""
@@ -118,6 +124,8 @@ class Desk:
         else:
             del self._lines[sandbox_id]
             self._places[tenant] -= 1
+            if not self._lines and self._on_quiet is not None:
+                self._on_quiet()
 
 
 class Turn:

@@ -22,6 +22,7 @@ class Activity:
     parked: int
     """Cells that stand ready."""
     parked_used: int
+    parked_fitted: int
     """Runs that had such a cell, since the server began."""
     store_bytes: int
     """What is kept of trees takes so much of the disk."""
@@ -51,5 +52,6 @@ async def activity(host: Host, caller: Caller) -> Activity:
         uptime_s=uptime_s,
         parked=len(host.parking) if tenant is None else 0,
         parked_used=host.parking.used if tenant is None else 0,
+        parked_fitted=host.parking.fitted if tenant is None else 0,
         store_bytes=store_bytes,
     )

@@ -11,6 +11,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -27,6 +28,9 @@ _IDLE_S = 60.0
 """How long a cell stands for nobody."""
 _BUSY_S = 0.1
 """Where one run follows another sooner than this, the next may come before its cell could be made."""
+_MAKING_S = 1.0
+"""How long one may be in the making before nobody waits for it any more: some 10 ms are usual, and more on a
+machine that has no processor left for it."""
 _GONE_S = 10.0
 """How long after a sandbox went somebody may still ask for a cell in it."""
 _SETTLED_S = 5.0
@@ -78,22 +82,30 @@ class Parking:
         """When each last ran something a moment after the run before."""
         self._is_closed = False
         self.used = 0
-        """How many were taken since the server began."""
+        """How many have served a run since the server began."""
+        self.fitted = 0
+        """How many of these had been made for a run of that kind."""
 
     def __len__(self) -> int:
         return len(self._parked)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether any cell may stand here."""
+        return self._most > 0 and not self._is_closed
+
     async def exec(self, engine: Engine, task: Task, output: Output, leash: Leash) -> Outcome:
         """Run a command as `Engine.exec` does, in the cell that stands ready for it if there is one."""
         place, command = task.place, task.command
-        cell = self._take(task)
-        if cell is not None:
+        parked = self._take(task)
+        if parked is not None:
             try:
-                outcome = await cell.exec(command, output, leash, place.file_bytes)
+                outcome = await parked.cell.exec(command, output, leash, place.file_bytes)
             except Fallen as fallen:
                 _log.info("the cell that stood ready for %s was gone: %s", place.sandbox_id, fallen)
             else:
                 self.used += 1
+                self.fitted += parked.ahead == task.ahead
                 return outcome
         return await engine.exec(place, command, output, leash)
 
@@ -101,12 +113,19 @@ class Parking:
         """Say whether a cell stands ready in a sandbox, or will soon."""
         return sandbox_id in self._making or bool(self._of(sandbox_id))
 
-    def prepare(self, engine: Engine, place: Place, ahead: Ahead | None, tenant: str) -> None:
-        """Have a cell stand ready in `place`, soon, unless there are enough already or no room for it."""
+    async def prepare(self, engine: Engine, place: Place, ahead: Ahead | None, tenant: str) -> None:
+        """Have a cell stand ready in `place`, unless there are enough already or no room for it.
+
+        Returns when that takes no processor any more.
+        """
         sandbox_id = place.sandbox_id
         if _can_park(engine) and sandbox_id not in self._making and self._may_park(sandbox_id, ahead, tenant):
             self._making[sandbox_id] = asyncio.get_running_loop().create_future()
-            self._spawn(self._park(engine, place, ahead, tenant))
+            cells = await self._park(engine, place, ahead, tenant)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_MAKING_S):
+                    for cell in cells:
+                        await cell.made()
 
     async def clear(self, sandbox_id: str) -> None:
         """Have no cell stand ready in a sandbox that is no more. Returns when nothing of them is left."""
@@ -147,12 +166,7 @@ class Parking:
 
     def _may_park(self, sandbox_id: str, ahead: Ahead | None, tenant: str) -> bool:
         alike = sum(1 for parked in self._of(sandbox_id) if parked.ahead == ahead)
-        if (
-            self._is_closed
-            or self._most == 0
-            or sandbox_id in self._gone
-            or alike >= self._enough(sandbox_id)
-        ):
+        if not self.is_open or sandbox_id in self._gone or alike >= self._enough(sandbox_id):
             return False
         return len(self._parked) < self._most or self._making_way(sandbox_id, tenant) is not None
 
@@ -186,17 +200,19 @@ class Parking:
             _note(self._hurried_at, sandbox_id, _BUSY_S)
         _note(self._ran_at, sandbox_id, _BUSY_S)
 
-    async def _park(self, engine: Parks, place: Place, ahead: Ahead | None, tenant: str) -> None:
-        place = _shape(place)
+    async def _park(self, engine: Parks, place: Place, ahead: Ahead | None, tenant: str) -> list[Standing]:
+        place, cells = _shape(place), list[Standing]()
         try:
             folders = _identify(place)
             while self._may_park(place.sandbox_id, ahead, tenant):
                 cell = await engine.park(place, ahead)
+                cells.append(cell)
                 self._add(_Parked(cell, place, ahead, tenant, folders, time.monotonic()))
         except (PetriError, OSError) as error:
             _log.info("no cell stands ready for %s: %s", place.sandbox_id, error)
         finally:
             self._making.pop(place.sandbox_id).set_result(None)
+        return cells
 
     def _add(self, parked: _Parked) -> None:
         theirs = self._of(parked.place.sandbox_id)
@@ -213,7 +229,7 @@ class Parking:
         if self._idling is None:
             self._let_idle_go()
 
-    def _take(self, task: Task) -> Standing | None:
+    def _take(self, task: Task) -> _Parked | None:
         """Return a cell that stands ready for a run in its place, the right kind first; others are ended."""
         place = task.place
         self._note_run(place.sandbox_id)
@@ -222,7 +238,7 @@ class Parking:
         for parked in sorted(theirs, key=lambda each: each.ahead != task.ahead):
             if parked.cell.stands and parked.place == wanted and _sees(parked, place):
                 self._parked.remove(parked)
-                return parked.cell
+                return parked
             self._let_go(parked)
         return None
 

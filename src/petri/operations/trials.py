@@ -44,7 +44,7 @@ class Trials:
             )
 
     def has_begun(self, sandbox_id: str) -> bool:
-        """Return whether somebody has the files of a sandbox for itself, or waits for those who still write."""
+        """Say whether somebody has the files of a sandbox for itself, or waits for those who still write."""
         return sandbox_id in self._under_way
 
     @asynccontextmanager

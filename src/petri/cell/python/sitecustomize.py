@@ -14,7 +14,7 @@ import os
 import sys
 
 _HERE = "/etc/petri/python"
-_BRIEF_FD, _STDIN_FD, _WAKE_FD = 8, 9, 10
+_BRIEF_FD, _STDIN_FD, _WAKE_FD, _READY_FD = 8, 9, 10, 11
 _HAS_INPUT, _IS_FOR_PROGRAM = 1, 2
 _HEAD_BYTES = 16
 _BRIEF_BYTES = 8192
@@ -212,6 +212,8 @@ def _park() -> None:
     heap, shown, shown_end = _places()
     shown += os.pread(memory, shown_end - shown, shown).rfind(placeholder.encode())
     rooms = _look_through(memory, heap, held)
+    os.write(_READY_FD, b"P")
+    os.close(_READY_FD)
     _await(b"B")
     flags, folder, words, variables = _told()
     is_ours = False

@@ -1,0 +1,130 @@
+"""Cells for runs that nobody has asked for yet are made one after the other, when that costs nobody anything.
+
+To make a cell takes longer than a short run does. Idle to the scheduler or not, whoever runs something beside
+it pays: what is idle for long has a slice coming to it, and takes one whenever two others change places. So
+one processor is left without, nothing is begun as long as something runs, and whoever has waited for a while
+comes all the same.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from petri.engine import Ahead, Engine, Place
+from petri.model import Sandbox
+from petri.operations.desk import Desk
+from petri.operations.parking import Parking
+
+_BEHIND_THE_ANSWER_S = 0.003
+"""A cell is gone before its run's answer is on its way; what is done for the next must not come between."""
+_PATIENCE_S = 0.03
+"""How long those who run something come first. A pause comes soon, and where none does it is made anyway."""
+_PROCESSORS = len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """What the next cell of a sandbox is to be like."""
+
+    sandbox: Sandbox
+    engine: Engine
+    place: Place
+    ahead: Ahead | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    wanted: Next
+    begins: float
+    """Not sooner."""
+    is_late: float
+    """From when on it does not wait for a pause."""
+
+
+class Coming:
+    """Who is to have a cell, one of each sandbox, whoever waits for longest first."""
+
+    def __init__(
+        self, desk: Desk, parking: Parking, spawn: Callable[[Coroutine[Any, Any, None]], object]
+    ) -> None:
+        self._desk = desk
+        self._parking = parking
+        self._spawn = spawn
+        """Gives a piece of work an owner."""
+        self._line: dict[str, _Waiting] = {}
+        self._under_way = 0
+        self._looking: asyncio.TimerHandle | None = None
+        self._looks_at = 0.0
+        desk.when_quiet(self._look_behind_the_answer)
+
+    def add(self, wanted: Next) -> None:
+        """Have a cell made for a run like the one that has just ended."""
+        if self._parking.is_open:
+            now = time.monotonic()
+            # Whoever ran last knows best what the next run will be like, and keeps the place there was.
+            self._line[wanted.sandbox.id] = _Waiting(wanted, now + _BEHIND_THE_ANSWER_S, now + _PATIENCE_S)
+            self._look_behind_the_answer()
+
+    def add_first(self, wanted: Next) -> None:
+        """Have a cell made at once, since a run is about to come: one like the last, if there was any."""
+        if self._parking.is_open:
+            now = time.monotonic()
+            former = self._line.pop(wanted.sandbox.id, None)
+            first = _Waiting(wanted if former is None else former.wanted, now, now)
+            self._line = {wanted.sandbox.id: first, **self._line}
+            self._look()
+
+    def _look_behind_the_answer(self) -> None:
+        if self._line:
+            self._look_after(_BEHIND_THE_ANSWER_S)
+
+    def _look_after(self, delay_s: float) -> None:
+        """Look again then, or sooner."""
+        moment = time.monotonic() + delay_s
+        if self._looking is None or moment < self._looks_at:
+            self._look_no_more()
+            self._looking = asyncio.get_running_loop().call_later(delay_s, self._look)
+            self._looks_at = moment
+
+    def _look_no_more(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+
+    def _look(self) -> None:
+        """Have made what may be made now. Whatever may not has us look again when it may."""
+        self._look_no_more()
+        while self._line:
+            waiting, now = next(iter(self._line.values())), time.monotonic()
+            if now < waiting.begins:
+                self._look_after(waiting.begins - now)
+                return
+            if not self._may_begin(is_late=now >= waiting.is_late):
+                if now < waiting.is_late:
+                    self._look_after(waiting.is_late - now)
+                return
+            del self._line[waiting.wanted.sandbox.id]
+            self._begin(waiting.wanted)
+
+    def _may_begin(self, *, is_late: bool) -> bool:
+        if is_late:
+            return self._under_way < _PROCESSORS
+        return self._desk.running() == 0 and self._under_way < max(1, _PROCESSORS - 1)
+
+    def _begin(self, wanted: Next) -> None:
+        sandbox = wanted.sandbox
+        if not self._parking.is_open or self._parking.is_outdated(sandbox):
+            return  # whoever runs something next has other limits than the run that this one comes after
+        if self._desk.may_work_ahead(sandbox.id, _PROCESSORS):
+            self._under_way += 1
+            self._spawn(self._make(wanted))
+
+    async def _make(self, wanted: Next) -> None:
+        try:
+            await self._parking.prepare(wanted.engine, wanted.place, wanted.ahead, wanted.sandbox.tenant)
+        finally:
+            self._under_way -= 1
+        self._look()
