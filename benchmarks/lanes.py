@@ -169,7 +169,8 @@ def open_loop(lanes: Sequence[Lane], arrivals_s: Sequence[float]) -> list[float]
     took, free, coming = [], deque(lanes), deque(arrivals_s)
     due: dict[int, float] = {}
     began = time.perf_counter()
-    with selectors.EpollSelector() as waiting:
+    # Not epoll, which waits whole milliseconds, and so begins half a one too late.
+    with selectors.SelectSelector() as waiting:
         while coming or due:
             now = time.perf_counter() - began
             while coming and coming[0] <= now and free:
