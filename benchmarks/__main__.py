@@ -6,6 +6,7 @@ With `--publish`, which is what `make bench` does, the tables also go into `benc
 import sys
 
 from benchmarks import (
+    burst,
     environments,
     exec_overhead,
     idle,
@@ -24,6 +25,7 @@ from benchmarks.publish import conditions, publish
 
 BENCHMARKS = {
     "speed": speed.measure,
+    "burst": burst.measure,
     "languages": languages.measure,
     "exec": exec_overhead.measure,
     "transfer": transfer.measure,

@@ -92,11 +92,16 @@ class PetriLane:
 
     def ask(self, method: str, path: str, body: str) -> bytes:
         """Ask for something that must work, and wait for the answer's body."""
+        self.send(method, path, body)
+        while not self.has_answer():
+            pass
+        return self.answer()
+
+    def send(self, method: str, path: str, body: str) -> int:
+        """Ask for something, and return the descriptor on which the answer will come."""
         self._line.sendall(_request(self.server, method, path, body))
         self._heard = b""
-        while not self._has_answer():
-            pass
-        return self._heard.partition(b"\r\n\r\n")[2]
+        return self._line.fileno()
 
     def create(self) -> str:
         """Return the id of a new sandbox."""
@@ -116,14 +121,23 @@ class PetriLane:
         return self._line.fileno()
 
     def advance(self) -> bool:
-        if not self._has_answer():
+        if not self.has_answer():
             return False
-        told = json.loads(self._heard.partition(b"\r\n\r\n")[2])
-        assert told["stdout"].encode() == SAID, told
-        self.cell_ms += told["usage"]["cpu_ms"]
+        self.take_outcome()
         return True
 
-    def _has_answer(self) -> bool:
+    def take_outcome(self) -> None:
+        """Take the answer as that of a run, which must have said hello."""
+        told = json.loads(self.answer())
+        assert told["stdout"].encode() == SAID, told
+        self.cell_ms += told["usage"]["cpu_ms"]
+
+    def answer(self) -> bytes:
+        """Return the body of the answer that is there."""
+        return self._heard.partition(b"\r\n\r\n")[2]
+
+    def has_answer(self) -> bool:
+        """Read some more of an answer; say whether it is whole. It must be that of a success."""
         piece = self._line.recv(1 << 16)
         assert piece, "the server hung up"
         self._heard += piece

@@ -75,7 +75,7 @@ def test_a_full_queue_says_so_at_once(new_server: Callable[..., Server], pool: T
 
 @pytest.mark.slow
 def test_a_full_server_says_so_at_once(new_server: Callable[..., Server]) -> None:
-    server = new_server(PETRI_MAX_RUNS="1")
+    server = new_server(PETRI_MAX_RUNS="1", PETRI_MAX_QUEUED_RUNS="0")
     with server.client() as http:
         first, second = create(http), create(http)
 
@@ -90,6 +90,27 @@ def test_a_full_server_says_so_at_once(new_server: Callable[..., Server]) -> Non
         assert http.post("/v1/exec", json={"command": "true"}).json()["exit_code"] == 0
         live = http.get("/v1/sandboxes", params={"state": "ready"}).json()["sandboxes"]
         assert {each["id"] for each in live} == {first, second}, "a refused /v1/exec leaves no sandbox"
+
+
+@pytest.mark.slow
+def test_whoever_finds_no_place_waits_for_one_and_can_be_called_off(
+    new_server: Callable[..., Server], pool: ThreadPoolExecutor
+) -> None:
+    server = new_server(PETRI_MAX_RUNS="1")
+    with server.client() as http:
+        first, second, third = create(http), create(http), create(http)
+
+        with at_work(http, first):
+            waiting = pool.submit(run, http, second, command="echo done")
+            at_once = pool.submit(lambda: http.post("/v1/exec", json={"command": "echo done"}))
+            called_off = pool.submit(run, http, third, command="true")
+            eventually(lambda: http.get("/v1/metrics").json()["waiting"] == 3)
+            assert states(http, second) == ["queued"]
+            http.post(f"/v1/runs/{runs(http, third)[0]['run_id']}/cancel")
+            assert called_off.result()["state"] == "cancelled"
+            assert http.get("/v1/metrics").json()["running"] == 1
+
+        assert waiting.result()["stdout"] == at_once.result().json()["stdout"] == "done\n"
 
 
 # ------------------------------------------------------------------------------------------ cancelling

@@ -1,4 +1,4 @@
-"""A thousand at once: each is run or told when to come back, and the server is none the worse for it."""
+"""A thousand at once: every one is run, in its turn, and the server is none the worse for it."""
 
 import threading
 import time
@@ -23,7 +23,7 @@ TIMES = 5
 GROWTH_BYTES = 200 << 20
 
 
-def test_a_thousand_at_once_are_each_run_or_told_when_to_come_back(new_server: Callable[..., Server]) -> None:
+def test_a_thousand_at_once_are_all_run(new_server: Callable[..., Server]) -> None:
     server = new_server()
     assert server.process is not None
     with server.client() as http:
@@ -34,13 +34,8 @@ def test_a_thousand_at_once_are_each_run_or_told_when_to_come_back(new_server: C
         answers = _crowd(server, sandboxes)
 
         counted = Counter(answer.status_code for answer in answers)
-        assert set(counted) <= {200, 429, 503}, counted
-        assert counted[200] >= AT_ONCE
-        for answer in answers:
-            if answer.status_code == 200:
-                assert answer.json()["stdout"] == "done\n"
-            else:
-                assert int(answer.headers["Retry-After"]) >= 1
+        assert counted == {200: CROWD}
+        assert all(answer.json()["stdout"] == "done\n" for answer in answers)
         after = footprint(server.process.pid, server.home / "petri")
         assert after.server_bytes - before.server_bytes < GROWTH_BYTES
         assert (after.processes, after.groups) == ((), ())

@@ -1,6 +1,8 @@
 """Turns: one at a time in a sandbox, in the order they came, and nobody is forgotten."""
 
 import asyncio
+import contextlib
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -53,9 +55,9 @@ async def test_more_than_may_wait_are_turned_away_at_once() -> None:
     desk = Desk(max_active=1, max_waiting=1)
     first, second = desk.take("sb", ALONE), desk.take("sb", ALONE)
 
-    with pytest.raises(Busy, match=r"^1 run may wait .*PETRI_MAX_QUEUED_RUNS"):
+    with pytest.raises(Busy, match=r"^something runs .* 1 run may wait .*PETRI_MAX_QUEUED_RUNS"):
         desk.take("sb", ALONE)
-    with pytest.raises(Busy, match=r"^1 sandbox may run .*PETRI_MAX_RUNS"):
+    with pytest.raises(Busy, match=r"^1 sandbox may run .*PETRI_MAX_RUNS.* 1 run may wait"):
         desk.take("other", ALONE)
 
     with first:
@@ -64,6 +66,83 @@ async def test_more_than_may_wait_are_turned_away_at_once() -> None:
     with second:
         pass
     assert desk.take("other", ALONE).is_now
+
+
+def pass_through(turn: Turn) -> None:
+    """Have a turn, and pass it on."""
+    assert turn.is_now
+    with turn:
+        pass
+
+
+async def test_whoever_finds_no_place_waits_for_one_and_those_who_came_first_have_it_first() -> None:
+    desk = Desk(max_active=2, max_waiting=10)
+    turns = [desk.take(sandbox, ALONE) for sandbox in ("a", "b", "c", "d")]
+    assert [turn.is_now for turn in turns] == [True, True, False, False]
+    assert (desk.running(), desk.waiting(), desk.is_busy("d")) == (2, 2, True)
+
+    pass_through(turns[1])
+
+    assert [turn.is_now for turn in turns[2:]] == [True, False]
+    assert (desk.running(), desk.waiting()) == (2, 1)
+    for turn in (turns[0], turns[2], turns[3]):
+        pass_through(turn)
+    assert (desk.running(), desk.waiting(), desk.is_busy("d")) == (0, 0, False)
+
+
+async def test_a_long_line_in_one_sandbox_holds_up_no_other() -> None:
+    desk = Desk(max_active=1, max_waiting=10)
+    line = [desk.take("line", ALONE) for _ in range(3)]
+    other, third = desk.take("other", ALONE), desk.take("third", ALONE)
+
+    order = []
+    waiting = {"line 1": line[1], "line 2": line[2], "other": other, "third": third}
+    pass_through(line[0])
+    while waiting:
+        [name] = [name for name, turn in waiting.items() if turn.is_now]
+        order.append(name)
+        pass_through(waiting.pop(name))
+
+    assert order == ["other", "third", "line 1", "line 2"]
+
+
+async def test_whoever_gives_up_waiting_for_a_place_leaves_it_to_the_next() -> None:
+    desk = Desk(max_active=1, max_waiting=10)
+    first, second, third = (desk.take(sandbox, ALONE) for sandbox in ("a", "b", "c"))
+
+    with second:  # it leaves before its turn
+        pass
+    assert (desk.running(), desk.waiting(), desk.is_busy("b"), third.is_now) == (1, 1, False, False)
+
+    pass_through(first)
+    pass_through(third)
+    assert (desk.running(), desk.waiting()) == (0, 0)
+
+
+async def test_of_those_who_wait_in_one_sandbox_one_that_gives_up_costs_the_others_nothing() -> None:
+    desk = Desk(max_active=1, max_waiting=10)
+    first, second, third = desk.take("a", ALONE), desk.take("b", ALONE), desk.take("b", ALONE)
+
+    with second:
+        pass
+    pass_through(first)
+
+    pass_through(third)
+    assert not desk.is_busy("b")
+
+
+async def test_whoever_wants_to_know_is_told_each_time_that_nothing_runs() -> None:
+    desk, told = Desk(max_active=2, max_waiting=10), []
+    desk.when_quiet(lambda: told.append(desk.running()))
+    turns = [desk.take(sandbox, ALONE) for sandbox in ("a", "b", "a")]
+
+    pass_through(turns[1])
+    pass_through(turns[0])
+    assert told == []  # one in `a` was called
+    pass_through(turns[2])
+    pass_through(desk.take("a", ALONE))
+
+    assert told == [0, 0]
 
 
 async def test_whoever_gives_up_waiting_holds_up_nobody() -> None:
@@ -155,19 +234,45 @@ async def test_whoever_is_refused_has_taken_nothing() -> None:
     assert (desk.runs("acme"), desk.running("acme"), desk.waiting("acme")) == (0, 0, 0)
 
 
+def grab(desk: Desk, tenant: str) -> tuple[int, int]:
+    """Take all that a tenant may have; return how many run and how many wait."""
+    share = Share(tenant, is_alone=False)
+    with contextlib.suppress(Busy):
+        for number in itertools.count():
+            desk.take(f"{tenant}-{number}", share)
+    return desk.running(tenant), desk.waiting(tenant)
+
+
 async def test_a_tenant_who_comes_with_nothing_running_finds_a_place_however_greedy_others_are() -> None:
-    desk = Desk(max_active=12, max_waiting=9)
+    desk = Desk(max_active=12, max_waiting=0)
 
-    def grab(tenant: str) -> int:
-        share, held = Share(tenant, is_alone=False), 0
-        while True:
-            try:
-                desk.take(f"{tenant}-{held}", share)
-            except Busy:
-                return held
-            held += 1
+    assert [grab(desk, tenant) for tenant in ("a", "b", "c", "d")] == [(6, 0), (3, 0), (2, 0), (1, 0)]
 
-    assert [grab(tenant) for tenant in ("a", "b", "c", "d")] == [6, 3, 2, 1]
+
+async def test_nor_can_it_take_all_the_room_there_is_to_wait() -> None:
+    desk = Desk(max_active=2, max_waiting=12)
+
+    assert grab(desk, "a") == (1, 6)
+    with pytest.raises(Busy, match=r"tenant a has 6 runs waiting, and the room .* is kept for others"):
+        desk.take("a-more", Share("a", is_alone=False))
+    assert [grab(desk, tenant) for tenant in ("b", "c", "d")] == [(1, 3), (0, 2), (0, 1)]
+
+
+async def test_a_free_place_goes_to_the_tenant_that_has_the_fewest_and_then_in_turn() -> None:
+    desk = Desk(max_active=3, max_waiting=30)
+    a, b, c = (Share(tenant, is_alone=True) for tenant in "abc")  # of places each could have all
+    turns = [desk.take(f"a{number}", a) for number in range(6)]
+    waiting = [desk.take(f"b{number}", b) for number in range(2)]
+    waiting += [desk.take(f"c{number}", c) for number in range(2)]
+
+    calls = []
+    for turn in turns[:3]:
+        pass_through(turn)
+        calls.append((desk.running("a"), desk.running("b"), desk.running("c")))
+
+    assert calls == [(2, 1, 0), (1, 1, 1), (1, 1, 1)]
+    assert [turn.is_now for turn in waiting] == [True, False, True, False]
+    assert [turn.is_now for turn in turns[3:]] == [True, False, False]
 
 
 async def test_a_tenant_alone_may_have_every_place() -> None:
@@ -193,6 +298,21 @@ async def test_a_place_given_back_goes_to_whoever_holds_less() -> None:
     assert desk.take("m1", modest).is_now
     with pytest.raises(Busy, match="kept for others"):
         desk.take("g3", greedy)
+
+
+async def test_whoever_waits_for_what_is_kept_for_others_has_it_when_they_hold_less() -> None:
+    desk = Desk(max_active=4, max_waiting=9)
+    greedy, modest = Share("greedy", is_alone=False), Share("modest", is_alone=False)
+    held = [desk.take(f"g{number}", greedy) for number in range(2)]
+    other = desk.take("m0", modest)
+    waiting = desk.take("g2", greedy)
+    assert not waiting.is_now
+
+    pass_through(other)
+    assert not waiting.is_now  # two are free, and it has as many
+    pass_through(held[0])
+
+    assert waiting.is_now
 
 
 async def test_whoever_is_turned_away_for_others_is_not_told_how_many_they_run() -> None:

@@ -114,9 +114,9 @@ class Settings(BaseModel):
     environments_bytes: int = Field(default=20 * _GIB, ge=_MIB)
     """Disk space that installed packages may take; what has not been used for longest goes first."""
     max_runs: int = Field(default_factory=lambda: 16 * (os.cpu_count() or 1), ge=1)
-    """Sandboxes that may run something at one time; one more is told to come back (429)."""
-    max_queued_runs: int = Field(default=32, ge=0)
-    """Runs that may wait for their turn in one sandbox; one more is told to come back (429)."""
+    """Sandboxes that may run something at one time; one more waits for its turn."""
+    max_queued_runs: int = Field(default=1024, ge=0)
+    """Runs that may wait for their turn, in all sandboxes; one more is told to come back (429)."""
     tenant_sandboxes: int = Field(default=0, ge=0)
     """Live sandboxes a tenant may have, when it has no quota of its own; 0 is as many as it likes."""
     tenant_runs: int = Field(default=0, ge=0)

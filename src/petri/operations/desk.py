@@ -1,14 +1,17 @@
-"""Turns: one run at a time in a sandbox, a bounded number of sandboxes at a time, nobody waits unseen.
+"""Turns: one run at a time in a sandbox, so many sandboxes at a time, the others in line, and nobody unseen.
+
+Whoever finds no place waits for one, and so does a sandbox with more to run when one of its runs has ended:
+at the end of its tenant's line. A place that is free goes to the tenant that holds the fewest.
 
 Where several tenants share the host, none can take every place: beyond its first, a tenant gets one more
 only while more are free than it holds. A single busy tenant so leaves half of them free, two leave a third,
-and whoever comes with nothing running finds a place.
+and whoever comes with nothing running finds a place. With room to wait it is the same.
 """
 
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 
 from petri.errors import Busy, counted
@@ -26,16 +29,28 @@ class Share:
     """Whether there is no other tenant to leave places for."""
 
 
+@dataclass(slots=True)
+class _Line:
+    """Who waits in one sandbox."""
+
+    share: Share
+    tickets: deque[asyncio.Future[None]] = field(default_factory=deque)
+
+
 class Desk:
-    """Hands out turns. A sandbox holds its place for as long as somebody in it runs or waits."""
+    """Hands out turns. A sandbox is active as long as somebody in it runs or waits."""
 
     def __init__(self, max_active: int, max_waiting: int) -> None:
         self._max_active = max_active
         self._max_waiting = max_waiting
-        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
-        """Who waits in each active sandbox; an empty line means that one runs and nobody waits."""
+        self._lines: dict[str, _Line] = {}
+        """Every active sandbox; an empty line means that one runs and nobody waits."""
+        self._running: set[str] = set()
+        """Those that have a place."""
+        self._queues: dict[str, deque[str]] = {}
+        """Those that wait for one, by tenant; first the tenant that was not given any for longest."""
         self._places: Counter[str] = Counter()
-        """How many sandboxes each tenant has active."""
+        """How many sandboxes of each tenant have a place."""
         self._runs: Counter[str] = Counter()
         """How many runs of each tenant run or wait."""
         self._on_quiet: Callable[[], None] | None = None
@@ -46,7 +61,7 @@ class Desk:
 
     def running(self, tenant: str | None = None) -> int:
         """Return how many sandboxes run something now: a tenant's, or everybody's."""
-        return len(self._lines) if tenant is None else self._places[tenant]
+        return len(self._running) if tenant is None else self._places[tenant]
 
     def waiting(self, tenant: str | None = None) -> int:
         """Return how many runs wait for their turn: a tenant's, or everybody's."""
@@ -57,7 +72,7 @@ class Desk:
         return self._runs[tenant]
 
     def is_busy(self, sandbox_id: str) -> bool:
-        """Say whether something runs in that sandbox."""
+        """Say whether something runs in that sandbox, or waits to."""
         return sandbox_id in self._lines
 
     def may_work_ahead(self, sandbox_id: str, processors: int) -> bool:
@@ -66,23 +81,78 @@ class Desk:
         Where every processor has its work already, a line of runs that each have their cell made while the
         one before runs would get twice what the others get, and nobody would be served any sooner.
         """
-        return self.running() <= processors or not self._lines.get(sandbox_id)
+        line = self._lines.get(sandbox_id)
+        return self.running() <= processors or line is None or not line.tickets
 
     def take(self, sandbox_id: str, share: Share) -> "Turn":
         """Return a turn, which may have to be waited for, or raise `Busy` at once."""
-        line = self._lines.get(sandbox_id)
         self._refuse_over_quota(share)
-        if line is None:
-            self._refuse_without_place(share)
-            self._lines[sandbox_id] = deque()
-            self._places[share.tenant] += 1
-            ticket = None
+        line = self._lines.get(sandbox_id)
+        ticket = None
+        if line is None and self._has_place_for(share):
+            self._lines[sandbox_id] = _Line(share)
+            self._give_place(sandbox_id, share)
         else:
-            self._refuse_long_line(line)
+            self._refuse_to_wait(sandbox_id, share)
+            if line is None:
+                line = self._lines[sandbox_id] = _Line(share)
+                self._enqueue(sandbox_id, share)
             ticket = asyncio.get_running_loop().create_future()
-            line.append(ticket)
+            line.tickets.append(ticket)
         self._runs[share.tenant] += 1
         return Turn(self, sandbox_id, share.tenant, ticket)
+
+    def pass_on(self, sandbox_id: str, tenant: str, ticket: asyncio.Future[None] | None) -> None:
+        """End a turn, or give up waiting for it; whoever has a place now is called."""
+        line = self._lines[sandbox_id]
+        self._runs[tenant] -= 1
+        if ticket is not None and ticket in line.tickets:
+            line.tickets.remove(ticket)
+        else:
+            self._running.remove(sandbox_id)
+            self._places[tenant] -= 1
+            if line.tickets:
+                self._enqueue(sandbox_id, line.share)
+        if not line.tickets and sandbox_id not in self._running:
+            self._forget(sandbox_id, tenant)
+        self._fill_places()
+        if not self._running and self._on_quiet is not None:
+            self._on_quiet()
+
+    def _fill_places(self) -> None:
+        while (sandbox_id := self._next()) is not None:
+            line = self._lines[sandbox_id]
+            self._leave_queue(sandbox_id, line.share.tenant)
+            self._give_place(sandbox_id, line.share)
+            line.tickets.popleft().set_result(None)
+
+    def _next(self) -> str | None:
+        """Return which of the sandboxes that wait has a place now, if any has."""
+        firsts = [queue[0] for queue in self._queues.values()]
+        may = [each for each in firsts if self._has_place_for(self._lines[each].share)]
+        return min(may, key=lambda each: self._places[self._lines[each].share.tenant], default=None)
+
+    def _give_place(self, sandbox_id: str, share: Share) -> None:
+        self._running.add(sandbox_id)
+        self._places[share.tenant] += 1
+
+    def _enqueue(self, sandbox_id: str, share: Share) -> None:
+        self._queues.setdefault(share.tenant, deque()).append(sandbox_id)
+
+    def _leave_queue(self, sandbox_id: str, tenant: str) -> None:
+        """Take a sandbox out of its tenant's queue, which then stands behind the others'."""
+        queue = self._queues.pop(tenant)
+        queue.remove(sandbox_id)
+        if queue:
+            self._queues[tenant] = queue
+
+    def _forget(self, sandbox_id: str, tenant: str) -> None:
+        del self._lines[sandbox_id]
+        if sandbox_id in self._queues.get(tenant, ()):
+            self._leave_queue(sandbox_id, tenant)
+
+    def _has_place_for(self, share: Share) -> bool:
+        return _may_have(share, self._places[share.tenant], self._max_active - len(self._running))
 
     def _refuse_over_quota(self, share: Share) -> None:
         have = self._runs[share.tenant]
@@ -92,40 +162,39 @@ class Desk:
                 f"`runs` is {share.most_runs}; try again when one has ended"
             )
 
-    def _refuse_without_place(self, share: Share) -> None:
-        free, held = self._max_active - len(self._lines), self._places[share.tenant]
-        if free < 1:
+    def _refuse_to_wait(self, sandbox_id: str, share: Share) -> None:
+        """Refuse whoever would have to wait, and cannot."""
+        waiting = self.waiting()
+        if waiting >= self._max_waiting:
             raise Busy(
+                f"{self._why_to_wait(sandbox_id, share)}, and {counted(self._max_waiting, 'run')} may wait "
+                "for a turn at one time here, as many as do (PETRI_MAX_QUEUED_RUNS); try again shortly"
+            )
+        if not _may_have(share, self.waiting(share.tenant), self._max_waiting - waiting):
+            raise Busy(
+                # Not how many: what is missing of PETRI_MAX_QUEUED_RUNS then would be what others have.
+                f"{self._why_to_wait(sandbox_id, share)}; tenant {share.tenant} has "
+                f"{counted(self.waiting(share.tenant), 'run')} waiting, and the room there is besides "
+                "(PETRI_MAX_QUEUED_RUNS) is kept for others; try again when one of its own has ended"
+            )
+
+    def _why_to_wait(self, sandbox_id: str, share: Share) -> str:
+        if sandbox_id in self._lines:
+            return f"something runs or waits in sandbox {sandbox_id}"
+        if len(self._running) >= self._max_active:
+            return (
                 f"{counted(self._max_active, 'sandbox')} may run something at one time here, and as many do "
-                "(PETRI_MAX_RUNS); try again shortly"
+                "(PETRI_MAX_RUNS)"
             )
-        if held and not share.is_alone and held >= free:
-            raise Busy(
-                # Not how many: what is missing of PETRI_MAX_RUNS then would be what others run.
-                f"tenant {share.tenant} runs something in {counted(held, 'sandbox')}, and those that may be "
-                "active besides (PETRI_MAX_RUNS) are kept for others; try again when one of them has ended"
-            )
+        return (
+            f"tenant {share.tenant} runs something in {counted(self._places[share.tenant], 'sandbox')}, and "
+            "the places there are besides (PETRI_MAX_RUNS) are kept for others"
+        )
 
-    def _refuse_long_line(self, line: deque[asyncio.Future[None]]) -> None:
-        if len(line) >= self._max_waiting:
-            raise Busy(
-                f"{counted(len(line), 'run')} may wait in this sandbox at one time, and as many do "
-                "(PETRI_MAX_QUEUED_RUNS); try again shortly"
-            )
 
-    def pass_on(self, sandbox_id: str, tenant: str, ticket: asyncio.Future[None] | None) -> None:
-        """End a turn, or give up waiting for it; the next in line is called."""
-        line = self._lines[sandbox_id]
-        self._runs[tenant] -= 1
-        if ticket is not None and ticket in line:
-            line.remove(ticket)
-        elif line:
-            line.popleft().set_result(None)
-        else:
-            del self._lines[sandbox_id]
-            self._places[tenant] -= 1
-            if not self._lines and self._on_quiet is not None:
-                self._on_quiet()
+def _may_have(share: Share, held: int, free: int) -> bool:
+    """Say whether one who holds so many of something may have one more of those that are free."""
+    return free > 0 and (held == 0 or share.is_alone or free > held)
 
 
 class Turn:
