@@ -51,25 +51,40 @@
 #define MOST_WORDS 16384
 #define HAS_INPUT 1
 #define OUT_OF_THE_WAY 64
+#define RECORD 5
 
 static unsigned char brief[MOST_BYTES];
 static char *words[MOST_WORDS];
 static long report_fd, go_fd, brief_fd, stdin_fd, wake_fd, ready_fd;
 
-static void report(char kind, int value, long size)
+static void put_record(char *record, char kind, int value)
 {
-    char record[5];
     record[0] = kind;
     record[1] = (char)(value & 255);
     record[2] = (char)((value >> 8) & 255);
     record[3] = (char)((value >> 16) & 255);
     record[4] = (char)((value >> 24) & 255);
+}
+
+static void report(char kind, int value, long size)
+{
+    char record[RECORD];
+    put_record(record, kind, value);
     system_call(SYS_WRITE, report_fd, (long)record, size, 0);
+}
+
+/* In one piece: for each the server would wake up. */
+static void report_end(int status, int alone)
+{
+    char records[2 * RECORD];
+    put_record(records, 'E', status);
+    put_record(records + RECORD, 'A', 0);
+    system_call(SYS_WRITE, report_fd, (long)records, alone ? 2 * RECORD : RECORD, 0);
 }
 
 static void refuse(long error)
 {
-    report('X', (int)-error, 5);
+    report('X', (int)-error, RECORD);
     leave(127);
 }
 
@@ -269,9 +284,7 @@ static void await_end(long command)
         int status = 0;
         long gone = system_call(SYS_WAIT4, -1, (long)&status, 0, 0);
         if (gone == command) {
-            report('E', status, 5);
-            if (is_alone())
-                report('A', 0, 5);
+            report_end(status, is_alone());
             leave(0);
         }
         if (gone < 0 && gone != -EINTR)

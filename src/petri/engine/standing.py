@@ -86,7 +86,7 @@ class StandingCell:
         took_ms = (time.monotonic() - begun) * 1e3
         spent = self._launcher.count(self._number)
         if spent is not None and not quiet.done():
-            self._wiring.catch_up()
+            self._wiring.finish()
             quiet.set_result(_ended(self._wiring, spent, took_ms, output))
 
     async def _see_through(

@@ -119,11 +119,14 @@ class Wiring:
         while self.theirs:
             os.close(self.theirs.pop())
 
-    def catch_up(self) -> None:
-        """Take all that was written, on behalf of a command that has ended."""
+    def finish(self) -> None:
+        """Take all that was written, now that nobody is left to write more, and listen no longer.
+
+        Each pipe would have an end of its own to wake up for, while the cell is taken apart.
+        """
         for tap in self._taps:
-            if tap is not self._reports:
-                tap.exhaust()
+            tap.exhaust()
+            tap.close()
 
     async def drained(self, within_s: float) -> None:
         """Wait until every pipe has ended, but no longer than `within_s`."""
