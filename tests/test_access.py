@@ -3,6 +3,7 @@
 import hmac
 import re
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,9 @@ def test_an_id_is_a_hundred_random_bits(kind: str) -> None:
 
     assert all(re.fullmatch(rf"{kind}-[a-z2-7]{{20}}", each) for each in made)
     assert all(len({each[-1 - place] for each in made}) > 24 for place in range(20)), "every letter varies"
+    often = Counter("".join(each.rpartition("-")[2] for each in made)).values()
+    assert len(often) == 32
+    assert max(often) - min(often) < 200, "of 8,000 letters each comes 250 times, give or take"
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,13 @@ _ABOUT = (
 def build(host: Host, *, max_body_bytes: int) -> FastAPI:
     """Return the HTTP application in front of `host`."""
     app = FastAPI(
-        title="Petri", version=__version__, description=_ABOUT, openapi_url=None, redirect_slashes=False
+        title="Petri",
+        version=__version__,
+        description=_ABOUT,
+        openapi_url=None,
+        redirect_slashes=False,
+        # Nobody collects any; FastAPI would ask all three anew whether somebody does, at each request.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.host = host
     app.state.max_body_bytes = max_body_bytes

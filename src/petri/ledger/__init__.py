@@ -9,7 +9,8 @@ the answer, never half a transaction. Rows are never removed: deleting a sandbox
     sandboxes.py, becoming.py, agreements.py, snapshots.py, trees.py, expiry.py, runs.py, events.py,
     tenants.py, keys.py               the questions and changes, by noun
     rows.py, pages.py, prepared.py    what those have in common
-    writer.py, readers.py             the threads they happen in
+    opening.py, writer.py, readers.py how it is opened, and the threads they happen in
+    remembered.py                     sandboxes that were read and have not changed since
     ballast.py                        space kept for the day the disk is full
     sqlite.py                         all that is particular to SQLite
 """
@@ -22,7 +23,6 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
 
 from petri.ledger import (
     agreements,
@@ -30,11 +30,9 @@ from petri.ledger import (
     events,
     expiry,
     keys,
-    migrations,
     runs,
     sandboxes,
     snapshots,
-    sqlite,
     tenants,
     trees,
 )
@@ -42,8 +40,10 @@ from petri.ledger.becoming import Back, Rewind, Side
 from petri.ledger.counting import Counts, counts
 from petri.ledger.events import UNCHANGED, Deed, Happening, HistoryRow
 from petri.ledger.keys import KeyQuery
+from petri.ledger.opening import opened
 from petri.ledger.pages import Page
 from petri.ledger.readers import Readers
+from petri.ledger.remembered import Remembered
 from petri.ledger.runs import NO_ENDING, Ending
 from petri.ledger.sandboxes import SandboxQuery
 from petri.ledger.trees import NamedTrees
@@ -71,9 +71,10 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 class Ledger:
     """The record. One a process; its methods are called from the event loop."""
 
-    def __init__(self, writer: Writer, readers: Readers | Writer) -> None:
+    def __init__(self, writer: Writer, readers: Readers | Writer, remembered: Remembered) -> None:
         self._writer = writer
         self._readers = readers
+        self._remembered = remembered
         self._numbers: Iterator[int] | None = None  # of sandboxes to come; known once somebody has asked
 
     @classmethod
@@ -82,23 +83,13 @@ class Ledger:
 
         `Unavailable`, with what would help, if the file is damaged, locked or out of reach.
         """
-        database = sqlite.Sqlite(url)
-        connection = database.writer()
-        try:
-            migrations.upgrade(connection)
-        except DBAPIError as error:
-            connection.close()
-            raise sqlite.explain(error) from error
-        except BaseException:
-            connection.close()
-            raise
-        writer = Writer(connection, sqlite.Transactions(connection), sqlite.explain, database.ballast)
-        return cls(writer, writer if database.in_memory else Readers(database.reader, sqlite.explain))
+        return cls(*opened(url))
 
     async def close(self) -> None:
         """Finish what was asked for, then end every thread and connection. Twice is fine."""
         self._readers.refuse()
         self._writer.refuse()
+        self._remembered.forget()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
@@ -134,6 +125,13 @@ class Ledger:
     async def sandbox(self, sandbox_id: str, tenant: str) -> Sandbox:
         """Return a sandbox in whatever state; `NotFound` if it is not this tenant's."""
         return await self._readers.glance(lambda connection: sandboxes.find(connection, sandbox_id, tenant))
+
+    async def sandbox_in_use(self, sandbox_id: str, tenant: str) -> Sandbox:
+        """Return a sandbox as `sandbox` does, but for when it was last in use: that may be as it once was.
+
+        From memory, if nothing else of it has changed since it was read for this.
+        """
+        return await self._remembered.or_read(sandbox_id, tenant, self.sandbox)
 
     async def sandbox_named(self, name: str, tenant: str) -> Sandbox | None:
         """Return the live sandbox that holds `name`, if one does."""

@@ -12,6 +12,9 @@ from petri.ledger.prepared import Prepared
 from petri.ledger.tables import IS_LIVE, sandboxes
 from petri.model import LIVE, Sandbox
 
+COLUMNS = frozenset({"last_active_at", "expires_at"})
+"""All that a `touch` changes: each run does so twice."""
+
 _AT = bindparam("at", type_=Double)
 _LAST_ACTIVE = case((sandboxes.c.last_active_at < _AT, _AT), else_=sandboxes.c.last_active_at)
 _TTL_END = sandboxes.c.created_at + sandboxes.c.ttl_s

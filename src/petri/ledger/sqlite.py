@@ -6,11 +6,11 @@ the ledger's own fake: the same SQL, gone when closed.
 
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import TracebackType
 
-from sqlalchemy import Connection, Engine, NullPool, create_engine, event, make_url
+from sqlalchemy import Connection, Engine, NullPool, Table, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from petri.errors import HostError, Invalid, StorageFull, Unavailable
@@ -88,8 +88,10 @@ class Transactions:
     that never ends, and those within are begun and ended by hand.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, when_over: Callable[[], None]) -> None:
         self._connection = connection.execution_options(**{_BY_HAND: True})
+        self._when_over = when_over
+        """Called after each one, kept or undone, before anybody is told."""
         self._connection.begin()
 
     @staticmethod
@@ -107,8 +109,14 @@ class Transactions:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        try:
+            self._end(is_kept=kind is None)
+        finally:
+            self._when_over()
+
+    def _end(self, *, is_kept: bool) -> None:
         driver = self._connection.connection
-        if kind is not None:
+        if not is_kept:
             driver.rollback()  # nothing, if SQLite has done so by itself
             return
         try:
@@ -116,6 +124,23 @@ class Transactions:
         except sqlite3.Error as refusal:
             driver.rollback()
             raise wrapped(self._connection.dialect, "COMMIT", refusal) from refusal
+
+
+def tell_changes(
+    connection: Connection, table: Table, unless: Collection[str], tell: Callable[[str, str], None]
+) -> None:
+    """Have `tell` called, within the transaction, with the id and the tenant of each row that is changed.
+
+    Not where only the columns `unless` are. The database itself does so: no statement can forget to.
+    """
+    columns = ", ".join(column.name for column in table.c if column.name not in unless)
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    driver.create_function("petri_changed", 2, tell)
+    driver.execute(
+        f"CREATE TEMP TRIGGER {table.name}_changed AFTER UPDATE OF {columns} ON main.{table.name} "
+        "BEGIN SELECT petri_changed(OLD.id, OLD.tenant); END"
+    )
 
 
 def explain(error: DBAPIError) -> HostError:

@@ -35,7 +35,7 @@ _log = logging.getLogger("petri.exec")
 
 async def begin(host: Host, caller: Caller, sandbox_id: str, ask: Ask) -> LiveRun:
     """Put a run on record and have it begin, now or when it is its turn."""
-    sandbox = await host.ledger.sandbox(sandbox_id, caller.tenant)
+    sandbox = await host.ledger.sandbox_in_use(sandbox_id, caller.tenant)
     _refuse_unless_ready(host, sandbox)
     engine = host.engine_for(ask.engine or sandbox.engine)
     await settled_files(host, sandbox)

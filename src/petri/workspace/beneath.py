@@ -10,7 +10,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -39,6 +39,9 @@ def open_beneath(top: int, path: str, flags: int, *, follow: bool = True) -> int
         flags |= _HARMLESS
     if not path:  # the folder itself: there is no step that could lead out, and each look begins with it
         return os.open(".", flags, dir_fd=top)
+    if _is_one_step(path):
+        with suppress(OSError):  # a link, or whatever openat2 will say of it
+            return _step(top, path, flags)
     if not kernel.has_openat2():
         return _open_by_parts(top, path, flags)
     resolve = kernel.RESOLVE_BENEATH | kernel.RESOLVE_NO_MAGICLINKS
@@ -82,6 +85,14 @@ def trusted(folder: Path) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def _is_one_step(path: str) -> bool:
+    """Say whether nothing is passed on the way, so that an ordinary open is as good where there is no link.
+
+    By way of ctypes openat2 takes ten times as long.
+    """
+    return "/" not in path and path != ".."
 
 
 def _open_by_parts(top: int, path: str, flags: int) -> int:

@@ -61,6 +61,8 @@ class Connection(asyncio.Protocol):
         self._app_state = app_state
         self._loop = _loop or asyncio.get_running_loop()
         self._transport: asyncio.Transport
+        self._ends: dict[str, tuple[str, int] | None]
+        """Who is at either end, as ASGI calls them."""
         self._reader = Reader(self)
         self._incoming: Exchange | None = None
         """The exchange whose request is not whole yet, if there is one."""
@@ -87,6 +89,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Welcome a client, or turn it away."""
         self._transport = transport
+        self._ends = {"client": _end(transport, "peername"), "server": _end(transport, "sockname")}
         if len(self._server.connections) >= self._patience.connections:
             _full.say()
             self._reader.stop()
@@ -145,8 +148,7 @@ class Connection(asyncio.Protocol):
 
     def on_request(self, head: Head, *, may_be_followed: bool) -> None:
         """Have a request answered in its turn."""
-        ends = {"client": self._end("peername"), "server": self._end("sockname")}
-        scope = {**head.scope(), **ends, "state": self._app_state.copy()}
+        scope = {**head.scope(), **self._ends, "state": self._app_state.copy()}
         self._incoming = Exchange(self, head, scope, Pace(self._patience.body_s))
         self._incoming.keep_alive = may_be_followed
         self._exchanges.append(self._incoming)
@@ -341,6 +343,7 @@ class Connection(asyncio.Protocol):
         found: socket.socket = self._transport.get_extra_info("socket")
         return found
 
-    def _end(self, which: str) -> tuple[str, int] | None:
-        address = self._transport.get_extra_info(which)
-        return (str(address[0]), int(address[1])) if isinstance(address, tuple) else None
+
+def _end(transport: asyncio.Transport, which: str) -> tuple[str, int] | None:
+    address = transport.get_extra_info(which)
+    return (str(address[0]), int(address[1])) if isinstance(address, tuple) else None
