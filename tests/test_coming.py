@@ -157,6 +157,23 @@ async def test_whoever_has_waited_for_long_comes_though_something_runs(
             await wharf.has_begun(0, 1, 2)
 
 
+async def test_one_that_runs_again_and_again_waits_no_longer_for_it_and_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coming, "_BEHIND_THE_ANSWER_S", 0.05)  # longer than it is between its runs
+    monkeypatch.setattr(coming, "_PATIENCE_S", 0.1)
+    async with a_wharf(tmp_path, 2, monkeypatch) as wharf:
+        await wharf.new(2)
+        with wharf.somebody_runs():
+            wharf.after_run(0)
+            wharf.after_run(1)
+            async with asyncio.timeout(5):
+                while wharf.begun != [0, 1]:
+                    await asyncio.sleep(0.01)
+                    if 0 not in wharf.begun:
+                        wharf.after_run(0)
+
+
 async def test_who_is_about_to_run_something_does_not_wait_in_line(wharf: Wharf) -> None:
     await wharf.new(4)
     wharf.after_run(0)

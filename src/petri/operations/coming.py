@@ -64,8 +64,14 @@ class Coming:
         """Have a cell made for a run like the one that has just ended."""
         if self._parking.is_open:
             now = time.monotonic()
+            former = self._line.get(wanted.sandbox.id)
+            # Were the wait begun anew with each run, one that runs again and again would never be the one
+            # that has waited for long, and hold up all who stand behind it.
+            is_late = now + _PATIENCE_S if former is None else former.is_late
             # Whoever ran last knows best what the next run will be like, and keeps the place there was.
-            self._line[wanted.sandbox.id] = _Waiting(wanted, now + _BEHIND_THE_ANSWER_S, now + _PATIENCE_S)
+            self._line[wanted.sandbox.id] = _Waiting(
+                wanted, min(now + _BEHIND_THE_ANSWER_S, is_late), is_late
+            )
             self._look_behind_the_answer()
 
     def add_first(self, wanted: Next) -> None:
