@@ -116,6 +116,17 @@ async def test_a_cell_is_made_once_the_python_in_it_has_nothing_left_to_do(bench
 
 
 @ONE
+async def test_a_python_stands_ready_where_as_few_files_may_be_open_as_may_be(bench: Bench) -> None:
+    (bench.place.folder / "main.py").write_text("print('few')")
+    bench.place = replace(bench.place, limits=replace(bench.place.limits, open_files=32))
+    cell = await standing(bench)
+
+    await cell.exec(Command((PYTHON, "main.py"), "/workspace", 20, ENV), bench.take, Leash.loose())
+
+    assert bench.screen["stdout"] == b"few\n"
+
+
+@ONE
 async def test_one_with_nobody_ahead_is_made_once_it_could_take_a_command(bench: Bench) -> None:
     assert isinstance(bench.engine, Parks)
     cell = await bench.engine.park(bench.place, None)
