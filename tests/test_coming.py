@@ -241,3 +241,14 @@ async def test_no_cell_is_made_for_limits_that_changed_since_the_run_before_was_
 
     await wharf.has_begun(0)
     assert before == []
+
+
+async def test_nor_for_limits_that_change_in_the_moment_in_which_it_is_begun(wharf: Wharf) -> None:
+    await wharf.new(1)
+    [sandbox] = wharf.sandboxes
+
+    wharf.at_once(0)
+    await wharf.host.parking.change(replace(sandbox, limits=replace(sandbox.limits, memory_bytes=2**26)))
+    await a_while()
+
+    assert wharf.begun == []

@@ -121,16 +121,17 @@ class Coming:
         return self._desk.running() == 0 and self._under_way < max(1, _PROCESSORS - 1)
 
     def _begin(self, wanted: Next) -> None:
-        sandbox = wanted.sandbox
-        if not self._parking.is_open or self._parking.is_outdated(sandbox):
-            return  # whoever runs something next has other limits than the run that this one comes after
-        if self._desk.may_work_ahead(sandbox.id, _PROCESSORS):
+        if self._parking.is_open and self._desk.may_work_ahead(wanted.sandbox.id, _PROCESSORS):
             self._under_way += 1
             self._spawn(self._make(wanted))
 
     async def _make(self, wanted: Next) -> None:
+        sandbox = wanted.sandbox
         try:
-            await self._parking.prepare(wanted.engine, wanted.place, wanted.ahead, wanted.sandbox.tenant)
+            # Whoever runs something next may have other limits than the run that this one comes after. Asked
+            # here, nothing comes between that and `prepare`: who changes them waits for what it has begun.
+            if not self._parking.is_outdated(sandbox):
+                await self._parking.prepare(wanted.engine, wanted.place, wanted.ahead, sandbox.tenant)
         finally:
             self._under_way -= 1
         self._look()
