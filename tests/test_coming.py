@@ -157,6 +157,23 @@ async def test_whoever_has_waited_for_long_comes_though_something_runs(
             await wharf.has_begun(0, 1, 2)
 
 
+async def test_one_that_runs_again_and_again_waits_no_longer_for_it_and_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coming, "_BEHIND_THE_ANSWER_S", 0.05)  # longer than it is between its runs
+    monkeypatch.setattr(coming, "_PATIENCE_S", 0.1)
+    async with a_wharf(tmp_path, 2, monkeypatch) as wharf:
+        await wharf.new(2)
+        with wharf.somebody_runs():
+            wharf.after_run(0)
+            wharf.after_run(1)
+            async with asyncio.timeout(5):
+                while wharf.begun != [0, 1]:
+                    await asyncio.sleep(0.01)
+                    if 0 not in wharf.begun:
+                        wharf.after_run(0)
+
+
 async def test_who_is_about_to_run_something_does_not_wait_in_line(wharf: Wharf) -> None:
     await wharf.new(4)
     wharf.after_run(0)
@@ -172,6 +189,34 @@ async def test_who_is_about_to_run_something_does_not_wait_in_line(wharf: Wharf)
 
     wharf.is_made(0)
     await wharf.has_begun(0, 2, 3)
+
+
+async def test_those_who_are_about_to_run_something_come_in_turn(wharf: Wharf) -> None:
+    await wharf.new(5)
+    for number in (3, 0, 2, 4, 0):
+        wharf.at_once(number)
+
+    await wharf.has_begun(3, 0)
+    for place, number in enumerate((2, 4)):
+        wharf.is_made(place)
+        await wharf.has_begun(*(3, 0, 2, 4)[: place + 3])
+        assert wharf.begun[-1] == number
+
+
+async def test_where_two_are_to_stand_the_second_is_begun_once_the_first_is_made(wharf: Wharf) -> None:
+    await wharf.new(1)
+    sandbox = wharf.sandboxes[0]
+    for _ in range(2):  # one run right after the other
+        wharf.host.parking._note_run(sandbox.id)
+    wharf.after_run(0)
+
+    await wharf.has_begun(0)
+    await a_while()
+    assert wharf.begun == [0]
+    wharf.host.parking._note_run(sandbox.id)
+    wharf.host.parking._note_run(sandbox.id)
+    wharf.is_made(0)
+    await wharf.has_begun(0, 0)
 
 
 async def test_a_sandbox_stands_in_line_once_for_what_it_ran_last(wharf: Wharf) -> None:
@@ -224,3 +269,14 @@ async def test_no_cell_is_made_for_limits_that_changed_since_the_run_before_was_
 
     await wharf.has_begun(0)
     assert before == []
+
+
+async def test_nor_for_limits_that_change_in_the_moment_in_which_it_is_begun(wharf: Wharf) -> None:
+    await wharf.new(1)
+    [sandbox] = wharf.sandboxes
+
+    wharf.at_once(0)
+    await wharf.host.parking.change(replace(sandbox, limits=replace(sandbox.limits, memory_bytes=2**26)))
+    await a_while()
+
+    assert wharf.begun == []

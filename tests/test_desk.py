@@ -275,6 +275,35 @@ async def test_a_free_place_goes_to_the_tenant_that_has_the_fewest_and_then_in_t
     assert [turn.is_now for turn in turns[3:]] == [True, False, False]
 
 
+async def test_whoever_gives_up_waiting_does_not_cost_its_tenant_its_turn() -> None:
+    desk = Desk(max_active=1, max_waiting=30)
+    running = desk.take("a0", Share("a"))
+    first, given_up = desk.take("b0", Share("b")), desk.take("b1", Share("b"))
+    later = desk.take("c0", Share("c"))
+
+    with given_up:
+        pass
+    pass_through(running)
+
+    assert (first.is_now, later.is_now) == (True, False)
+
+
+async def test_a_line_that_never_ends_leaves_places_too_once_its_tenant_is_no_longer_alone() -> None:
+    desk = Desk(max_active=4, max_waiting=30)
+    lines = {f"a{number}": [desk.take(f"a{number}", ALONE)] for number in range(4)}
+    no_longer = replace(ALONE, is_alone=False)
+
+    for _ in range(2):
+        for sandbox, line in lines.items():
+            line.append(desk.take(sandbox, no_longer))
+        for line in lines.values():
+            if line[0].is_now:
+                pass_through(line.pop(0))
+
+    assert (desk.running("acme"), desk.is_busy("a3")) == (2, True)
+    assert desk.take("other", Share("other", is_alone=False)).is_now
+
+
 async def test_a_tenant_alone_may_have_every_place() -> None:
     desk = Desk(max_active=3, max_waiting=0)
 

@@ -116,6 +116,17 @@ async def test_a_cell_is_made_once_the_python_in_it_has_nothing_left_to_do(bench
 
 
 @ONE
+async def test_a_python_stands_ready_where_as_few_files_may_be_open_as_may_be(bench: Bench) -> None:
+    (bench.place.folder / "main.py").write_text("print('few')")
+    bench.place = replace(bench.place, limits=replace(bench.place.limits, open_files=32))
+    cell = await standing(bench)
+
+    await cell.exec(Command((PYTHON, "main.py"), "/workspace", 20, ENV), bench.take, Leash.loose())
+
+    assert bench.screen["stdout"] == b"few\n"
+
+
+@ONE
 async def test_one_with_nobody_ahead_is_made_once_it_could_take_a_command(bench: Bench) -> None:
     assert isinstance(bench.engine, Parks)
     cell = await bench.engine.park(bench.place, None)
@@ -156,6 +167,23 @@ async def test_a_program_that_ends_while_it_is_started_ahead_leaves_no_cell_behi
 
     with pytest.raises(Fallen):
         await cell.exec(Command((PYTHON, "main.py"), "/workspace", 20, ENV), bench.take, Leash.loose())
+
+
+@ONE
+async def test_a_program_that_is_gone_though_a_child_of_it_might_get_ready_holds_nobody_up(
+    bench: Bench,
+) -> None:
+    assert isinstance(bench.engine, BubblewrapEngine)
+    folder = bench.place.folder
+    (folder / "program").write_text("#!/bin/sh\nsleep 60 &\necho > gone\n")
+    (folder / "program").chmod(0o755)
+    folder.chmod(0o777)
+    cell = await bench.engine._make(bench.place, Ahead("/workspace/program", "file"))
+    await asyncio.to_thread(eventually, lambda: (folder / "gone").exists())
+
+    async with asyncio.timeout(20):
+        with pytest.raises(Fallen):
+            await cell.exec(Command((PYTHON, "main.py"), "/workspace", 60, ENV), bench.take, Leash.loose())
 
 
 @ONE

@@ -50,8 +50,9 @@
 #define MOST_BYTES (2 << 20)
 #define MOST_WORDS 16384
 #define HAS_INPUT 1
-#define OUT_OF_THE_WAY 64
+#define OUT_OF_THE_WAY 16 /* above all that are given, and below 32: a cell may be allowed no more */
 #define RECORD 5
+#define POLLIN 1
 
 static unsigned char brief[MOST_BYTES];
 static char *words[MOST_WORDS];
@@ -244,11 +245,31 @@ static void become_program(char **program, char **variables, int *wake, int *rea
     refuse(system_call(SYS_EXECVE, (long)program[0], (long)program, (long)variables, 0));
 }
 
+/* Wait until the program is ready, and say so; no longer than until it has something to do. The pipe that it
+ * says so through is kept: it would be told, by a signal, that nobody listens. */
+static void await_ready(long ready)
+{
+    struct {
+        int fd;
+        short events, happened;
+    } pipes[2];
+    unsigned char said;
+    pipes[0].fd = (int)ready;
+    pipes[1].fd = (int)go_fd;
+    pipes[0].events = pipes[1].events = POLLIN;
+    pipes[0].happened = pipes[1].happened = 0;
+    while (system_call_of_five(SYS_PPOLL, (long)pipes, 2, 0, 0, 0) == -EINTR)
+        ;
+    if (pipes[1].happened)
+        return;
+    read_all(ready, &said, 1);
+    report('P', 0, 1);
+}
+
 /* Start `program` now, and let it go on when the word comes. */
 static long start_ahead(char **program, char **variables)
 {
     int wake[2], ready[2];
-    unsigned char said;
     long command;
     pipe_aside(wake);
     pipe_aside(ready);
@@ -257,9 +278,7 @@ static long start_ahead(char **program, char **variables)
         become_program(program, variables, wake, ready);
     system_call(SYS_CLOSE, wake[0], 0, 0, 0);
     system_call(SYS_CLOSE, ready[1], 0, 0, 0);
-    read_all(ready[0], &said, 1);
-    system_call(SYS_CLOSE, ready[0], 0, 0, 0);
-    report('P', 0, 1);
+    await_ready(ready[0]);
     bound(command, RLIMIT_FSIZE, await_go(wake[1]));
     if (system_call(SYS_WAIT4, command, 0, WNOHANG, 0) != 0)
         leave(6); /* it died while it waited: that is no end of a command, since none has begun */

@@ -21,6 +21,7 @@
 #define SYS_MOUNT 165
 #define SYS_EXIT_GROUP 231
 #define SYS_OPENAT 257
+#define SYS_PPOLL 271
 #define SYS_UNSHARE 272
 #define SYS_DUP3 292
 #define SYS_PIPE2 293
@@ -55,6 +56,7 @@ __asm__(".globl system_call\n"
 #define SYS_PIPE2 59
 #define SYS_READ 63
 #define SYS_WRITE 64
+#define SYS_PPOLL 73
 #define SYS_EXIT_GROUP 94
 #define SYS_UNSHARE 97
 #define SYS_SETRESUID 147

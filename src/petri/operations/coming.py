@@ -55,6 +55,8 @@ class Coming:
         self._spawn = spawn
         """Gives a piece of work an owner."""
         self._line: dict[str, _Waiting] = {}
+        self._first: dict[str, _Waiting] = {}
+        """Those who come before the line."""
         self._under_way = 0
         self._looking: asyncio.TimerHandle | None = None
         self._looks_at = 0.0
@@ -64,8 +66,14 @@ class Coming:
         """Have a cell made for a run like the one that has just ended."""
         if self._parking.is_open:
             now = time.monotonic()
+            former = self._line.get(wanted.sandbox.id)
+            # Were the wait begun anew with each run, one that runs again and again would never be the one
+            # that has waited for long, and hold up all who stand behind it.
+            is_late = now + _PATIENCE_S if former is None else former.is_late
             # Whoever ran last knows best what the next run will be like, and keeps the place there was.
-            self._line[wanted.sandbox.id] = _Waiting(wanted, now + _BEHIND_THE_ANSWER_S, now + _PATIENCE_S)
+            self._line[wanted.sandbox.id] = _Waiting(
+                wanted, min(now + _BEHIND_THE_ANSWER_S, is_late), is_late
+            )
             self._look_behind_the_answer()
 
     def add_first(self, wanted: Next) -> None:
@@ -74,11 +82,11 @@ class Coming:
             now = time.monotonic()
             former = self._line.pop(wanted.sandbox.id, None)
             first = _Waiting(wanted if former is None else former.wanted, now, now)
-            self._line = {wanted.sandbox.id: first, **self._line}
+            self._first.setdefault(wanted.sandbox.id, first)
             self._look()
 
     def _look_behind_the_answer(self) -> None:
-        if self._line:
+        if self._line or self._first:
             self._look_after(_BEHIND_THE_ANSWER_S)
 
     def _look_after(self, delay_s: float) -> None:
@@ -97,8 +105,8 @@ class Coming:
     def _look(self) -> None:
         """Have made what may be made now. Whatever may not has us look again when it may."""
         self._look_no_more()
-        while self._line:
-            waiting, now = next(iter(self._line.values())), time.monotonic()
+        while line := self._first or self._line:
+            waiting, now = next(iter(line.values())), time.monotonic()
             if now < waiting.begins:
                 self._look_after(waiting.begins - now)
                 return
@@ -106,7 +114,7 @@ class Coming:
                 if now < waiting.is_late:
                     self._look_after(waiting.is_late - now)
                 return
-            del self._line[waiting.wanted.sandbox.id]
+            del line[waiting.wanted.sandbox.id]
             self._begin(waiting.wanted)
 
     def _may_begin(self, *, is_late: bool) -> bool:
@@ -115,16 +123,23 @@ class Coming:
         return self._desk.running() == 0 and self._under_way < max(1, _PROCESSORS - 1)
 
     def _begin(self, wanted: Next) -> None:
-        sandbox = wanted.sandbox
-        if not self._parking.is_open or self._parking.is_outdated(sandbox):
-            return  # whoever runs something next has other limits than the run that this one comes after
-        if self._desk.may_work_ahead(sandbox.id, _PROCESSORS):
+        if self._parking.is_open and self._desk.may_work_ahead(wanted.sandbox.id, _PROCESSORS):
             self._under_way += 1
             self._spawn(self._make(wanted))
 
     async def _make(self, wanted: Next) -> None:
         try:
-            await self._parking.prepare(wanted.engine, wanted.place, wanted.ahead, wanted.sandbox.tenant)
+            while self._is_as_it_was(wanted) and await self._parking.prepare(
+                wanted.engine, wanted.place, wanted.ahead, wanted.sandbox.tenant
+            ):
+                pass  # one at a time, where more than one are to stand
         finally:
             self._under_way -= 1
         self._look()
+
+    def _is_as_it_was(self, wanted: Next) -> bool:
+        """Say whether the next run has the limits of the run that its cell comes after.
+
+        Asked right before `prepare`: who changes them waits for what that has begun.
+        """
+        return not self._parking.is_outdated(wanted.sandbox)

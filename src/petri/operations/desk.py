@@ -11,7 +11,7 @@ and whoever comes with nothing running finds a place. With room to wait it is th
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 
 from petri.errors import Busy, counted
@@ -29,22 +29,14 @@ class Share:
     """Whether there is no other tenant to leave places for."""
 
 
-@dataclass(slots=True)
-class _Line:
-    """Who waits in one sandbox."""
-
-    share: Share
-    tickets: deque[asyncio.Future[None]] = field(default_factory=deque)
-
-
 class Desk:
     """Hands out turns. A sandbox is active as long as somebody in it runs or waits."""
 
     def __init__(self, max_active: int, max_waiting: int) -> None:
         self._max_active = max_active
         self._max_waiting = max_waiting
-        self._lines: dict[str, _Line] = {}
-        """Every active sandbox; an empty line means that one runs and nobody waits."""
+        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
+        """Who waits in each active sandbox; an empty line means that one runs and nobody waits."""
         self._running: set[str] = set()
         """Those that have a place."""
         self._queues: dict[str, deque[str]] = {}
@@ -53,6 +45,8 @@ class Desk:
         """How many sandboxes of each tenant have a place."""
         self._runs: Counter[str] = Counter()
         """How many runs of each tenant run or wait."""
+        self._shares: dict[str, Share] = {}
+        """What each tenant may have, as it came last: lines that never end outlive a tenant's being alone."""
         self._on_quiet: Callable[[], None] | None = None
 
     def when_quiet(self, tell: Callable[[], None]) -> None:
@@ -82,23 +76,24 @@ class Desk:
         one before runs would get twice what the others get, and nobody would be served any sooner.
         """
         line = self._lines.get(sandbox_id)
-        return self.running() <= processors or line is None or not line.tickets
+        return self.running() <= processors or not line
 
     def take(self, sandbox_id: str, share: Share) -> "Turn":
         """Return a turn, which may have to be waited for, or raise `Busy` at once."""
+        self._shares[share.tenant] = share
         self._refuse_over_quota(share)
         line = self._lines.get(sandbox_id)
         ticket = None
-        if line is None and self._has_place_for(share):
-            self._lines[sandbox_id] = _Line(share)
-            self._give_place(sandbox_id, share)
+        if line is None and self._has_place_for(share.tenant):
+            self._lines[sandbox_id] = deque()
+            self._give_place(sandbox_id, share.tenant)
         else:
             self._refuse_to_wait(sandbox_id, share)
             if line is None:
-                line = self._lines[sandbox_id] = _Line(share)
-                self._enqueue(sandbox_id, share)
+                line = self._lines[sandbox_id] = deque()
+                self._enqueue(sandbox_id, share.tenant)
             ticket = asyncio.get_running_loop().create_future()
-            line.tickets.append(ticket)
+            line.append(ticket)
         self._runs[share.tenant] += 1
         return Turn(self, sandbox_id, share.tenant, ticket)
 
@@ -106,53 +101,50 @@ class Desk:
         """End a turn, or give up waiting for it; whoever has a place now is called."""
         line = self._lines[sandbox_id]
         self._runs[tenant] -= 1
-        if ticket is not None and ticket in line.tickets:
-            line.tickets.remove(ticket)
+        if ticket is not None and ticket in line:
+            line.remove(ticket)
         else:
             self._running.remove(sandbox_id)
             self._places[tenant] -= 1
-            if line.tickets:
-                self._enqueue(sandbox_id, line.share)
-        if not line.tickets and sandbox_id not in self._running:
+            if line:
+                self._enqueue(sandbox_id, tenant)
+        if not line and sandbox_id not in self._running:
             self._forget(sandbox_id, tenant)
         self._fill_places()
         if not self._running and self._on_quiet is not None:
             self._on_quiet()
 
     def _fill_places(self) -> None:
-        while (sandbox_id := self._next()) is not None:
-            line = self._lines[sandbox_id]
-            self._leave_queue(sandbox_id, line.share.tenant)
-            self._give_place(sandbox_id, line.share)
-            line.tickets.popleft().set_result(None)
+        while (tenant := self._next()) is not None:
+            queue = self._queues.pop(tenant)  # and from now on it stands behind the others
+            sandbox_id = queue.popleft()
+            if queue:
+                self._queues[tenant] = queue
+            self._give_place(sandbox_id, tenant)
+            self._lines[sandbox_id].popleft().set_result(None)
 
     def _next(self) -> str | None:
-        """Return which of the sandboxes that wait has a place now, if any has."""
-        firsts = [queue[0] for queue in self._queues.values()]
-        may = [each for each in firsts if self._has_place_for(self._lines[each].share)]
-        return min(may, key=lambda each: self._places[self._lines[each].share.tenant], default=None)
+        """Return which of the tenants that wait has a place now, if any has."""
+        may = (tenant for tenant in self._queues if self._has_place_for(tenant))
+        return min(may, key=self._places.__getitem__, default=None)
 
-    def _give_place(self, sandbox_id: str, share: Share) -> None:
+    def _give_place(self, sandbox_id: str, tenant: str) -> None:
         self._running.add(sandbox_id)
-        self._places[share.tenant] += 1
+        self._places[tenant] += 1
 
-    def _enqueue(self, sandbox_id: str, share: Share) -> None:
-        self._queues.setdefault(share.tenant, deque()).append(sandbox_id)
-
-    def _leave_queue(self, sandbox_id: str, tenant: str) -> None:
-        """Take a sandbox out of its tenant's queue, which then stands behind the others'."""
-        queue = self._queues.pop(tenant)
-        queue.remove(sandbox_id)
-        if queue:
-            self._queues[tenant] = queue
+    def _enqueue(self, sandbox_id: str, tenant: str) -> None:
+        self._queues.setdefault(tenant, deque()).append(sandbox_id)
 
     def _forget(self, sandbox_id: str, tenant: str) -> None:
         del self._lines[sandbox_id]
-        if sandbox_id in self._queues.get(tenant, ()):
-            self._leave_queue(sandbox_id, tenant)
+        queue = self._queues.get(tenant)
+        if queue is not None and sandbox_id in queue:
+            queue.remove(sandbox_id)
+            if not queue:
+                del self._queues[tenant]
 
-    def _has_place_for(self, share: Share) -> bool:
-        return _may_have(share, self._places[share.tenant], self._max_active - len(self._running))
+    def _has_place_for(self, tenant: str) -> bool:
+        return _may_have(self._shares[tenant], self._places[tenant], self._max_active - len(self._running))
 
     def _refuse_over_quota(self, share: Share) -> None:
         have = self._runs[share.tenant]
