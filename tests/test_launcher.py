@@ -273,6 +273,19 @@ def test_the_group_of_a_cell_has_the_limits_that_were_ordered(launcher: Launcher
 
 
 @needs_root
+def test_a_cell_is_made_though_somebody_tidied_the_folder_of_all_cells_away(launcher: Launcher) -> None:
+    bases = [Path(base) for base in launcher.memory.read_text().split()]
+    if len(bases) == 1:
+        pytest.skip("on cgroup v2 the controllers that were handed down would be gone with it")
+    for base in bases:
+        base.rmdir()
+
+    launcher.spawn(1, "/bin/sh", "-c", "exit 3")
+
+    assert launcher.hear()["status"] >> 8 == 3
+
+
+@needs_root
 def test_all_cells_together_have_the_limits_that_were_set(launcher: Launcher) -> None:
     bases = [Path(base) for base in launcher.memory.read_text().split()]
     found = {

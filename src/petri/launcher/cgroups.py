@@ -11,7 +11,18 @@ import resource
 from dataclasses import dataclass
 from typing import Protocol
 
-from petri.launcher.groups import Unusable, is_idle, mkdir, pids, read, rmdir, set_idle, value, write
+from petri.launcher.groups import (
+    Unusable,
+    is_idle,
+    mkdir,
+    pids,
+    read,
+    rmdir,
+    set_idle,
+    value,
+    write,
+    write_if_there,
+)
 from petri.launcher.processes import sigkill
 from petri.launcher.sweeping import sweep
 
@@ -162,19 +173,21 @@ class V1:
         self._distinct = sorted(held.values())
 
     def make(self, name: str, limits: Limits) -> None:
-        for folder in (*self._distinct, *self._groups(name)):  # somebody may have tidied the bases away
-            mkdir(folder)
-        memory = self._group("memory", name)
-        write(f"{memory}/memory.limit_in_bytes", limits.memory_bytes)
-        if os.path.exists(f"{memory}/memory.memsw.limit_in_bytes"):
-            write(f"{memory}/memory.memsw.limit_in_bytes", limits.memory_bytes)
-        if os.path.exists(f"{memory}/memory.kmem.tcp.limit_in_bytes"):
-            write(f"{memory}/memory.kmem.tcp.limit_in_bytes", min(limits.memory_bytes, _SOCKET_BYTES))
+        try:
+            self._make_groups(name)
+        except Unusable:  # somebody may have tidied the bases away
+            for folder in self._distinct:
+                mkdir(folder)
+            self._make_groups(name)
+        _bound_memory(self._group("memory", name), limits.memory_bytes, _SOCKET_BYTES)
         write(f"{self._group('pids', name)}/pids.max", limits.processes)
         cpu = self._group("cpu", name)
         write(f"{cpu}/cpu.shares", _YOUNG_SHARES)
-        write(f"{cpu}/cpu.cfs_period_us", _PERIOD_US)
-        write(f"{cpu}/cpu.cfs_quota_us", _quota_us(limits.cpus))
+        write(f"{cpu}/cpu.cfs_quota_us", _quota_us(limits.cpus))  # of a period that a new group has by itself
+
+    def _make_groups(self, name: str) -> None:
+        for group in self._groups(name):
+            mkdir(group)
 
     def doors(self, name: str) -> list[int]:
         """Return the `tasks` of every controller, `pids` first: who is in any of them is in that one."""
@@ -193,11 +206,7 @@ class V1:
         memory = self._folders["memory"]
         if read(f"{memory}/memory.use_hierarchy").strip() == "0":  # before Linux 5.11
             write(f"{memory}/memory.use_hierarchy", 1)
-        write(f"{memory}/memory.limit_in_bytes", memory_bytes)
-        if os.path.exists(f"{memory}/memory.memsw.limit_in_bytes"):
-            write(f"{memory}/memory.memsw.limit_in_bytes", memory_bytes)
-        if os.path.exists(f"{memory}/memory.kmem.tcp.limit_in_bytes"):
-            write(f"{memory}/memory.kmem.tcp.limit_in_bytes", min(memory_bytes, _all_sockets_bytes()))
+        _bound_memory(memory, memory_bytes, _all_sockets_bytes())
         write(f"{self._folders['pids']}/pids.max", processes)
 
     def give_way(self, name: str) -> None:
@@ -277,8 +286,7 @@ class V2:
         group = f"{self._base}/{name}"
         mkdir(group)
         write(f"{group}/memory.max", limits.memory_bytes)
-        if os.path.exists(f"{group}/memory.swap.max"):
-            write(f"{group}/memory.swap.max", 0)
+        write_if_there(f"{group}/memory.swap.max", 0)
         write(f"{group}/pids.max", limits.processes)
         write(f"{group}/cpu.max", f"{_quota_us(limits.cpus)} {_PERIOD_US}")
 
@@ -298,8 +306,7 @@ class V2:
 
     def bound(self, memory_bytes: int, processes: int) -> None:
         write(f"{self._base}/memory.max", memory_bytes)
-        if os.path.exists(f"{self._base}/memory.swap.max"):
-            write(f"{self._base}/memory.swap.max", 0)
+        write_if_there(f"{self._base}/memory.swap.max", 0)
         write(f"{self._base}/pids.max", processes)
 
     def give_way(self, name: str) -> None:
@@ -324,6 +331,13 @@ class V2:
 
     def remove(self, name: str) -> bool:
         return rmdir(f"{self._base}/{name}")
+
+
+def _bound_memory(group: str, memory_bytes: int, socket_bytes: int) -> None:
+    """Bound what a group on v1 may hold: memory, the same with swap, and of it in sockets."""
+    write(f"{group}/memory.limit_in_bytes", memory_bytes)
+    write_if_there(f"{group}/memory.memsw.limit_in_bytes", memory_bytes)
+    write_if_there(f"{group}/memory.kmem.tcp.limit_in_bytes", min(memory_bytes, socket_bytes))
 
 
 def _mounts() -> dict[str, str]:

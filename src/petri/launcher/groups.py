@@ -50,17 +50,22 @@ def write(path: str, value: int | str) -> None:
         os.close(descriptor)
 
 
+def write_if_there(path: str, value: int | str) -> bool:
+    """Write one value into a file that not every kernel has; say whether this one has it."""
+    try:
+        write(path, value)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def set_idle(group: str, *, is_idle: bool) -> bool:
     """Have a group run only while nobody else wants to, or as others do; False if there is no such choice.
 
     That is so before Linux 5.15, and of a group that is gone. A smaller share would not do: from who is idle
     whoever wakes up takes the processor at once, and from others only when they have had their slice of it.
     """
-    try:
-        write(f"{group}/cpu.idle", int(is_idle))
-    except FileNotFoundError:
-        return False
-    return True
+    return write_if_there(f"{group}/cpu.idle", int(is_idle))
 
 
 def is_idle(group: str, share: str, less: int) -> bool:

@@ -18,7 +18,8 @@ _MNT_DETACH = 2
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT = 1, 2, 4, 8, 32
 _MS_BIND, _MS_REC, _MS_SLAVE = 4096, 16384, 1 << 19
 _PLACES = ("/mnt", "/media", "/srv", "/opt")
-"""Folders every Linux has and no cell needs; one of them disappears behind the view, for us alone."""
+"""Folders every Linux has and no cell needs; one of them disappears behind the view, for us alone.
+Programs may lie in the last two: they come only where one of the others is missing."""
 _NEEDED = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/nix")
 """Where programs and their libraries lie, with whatever is mounted there."""
 
@@ -41,7 +42,7 @@ _MOUNT_POINTS = ("pts", "shm")
 
 def arrange(folders: dict[str, str]) -> str:
     """Enter a mount namespace in which `folders` (name → host path) lie side by side; return where."""
-    place = next(place for place in _PLACES if os.path.isdir(place))
+    place = _place()
     libc = ctypes.CDLL(None, use_errno=True)
     check(libc.unshare(_CLONE_NEWNS), "unshare the mount namespace")
     # A slave, not private: what the host mounts under the workspaces later must show up here too.
@@ -54,6 +55,15 @@ def arrange(folders: dict[str, str]) -> str:
         os.close(descriptor)
     _forget_the_rest(libc, place)
     return place
+
+
+def _place() -> str:
+    """Return where to put the view: of two places the one that hides fewer mounts.
+
+    What is mounted below it could not be reached any more, and would stay in the list: `_forget_the_rest`.
+    """
+    first_two = [place for place in _PLACES if os.path.isdir(place)][:2]
+    return min(first_two, key=lambda place: sum(_is_within(mounted, place) for mounted in _mounted()))
 
 
 def make_devices(place: str) -> str | None:
