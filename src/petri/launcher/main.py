@@ -200,6 +200,8 @@ def _obey(channel: socket.socket, cells: Cells) -> bool:
     try:
         if said := _carry_out(order, descriptors, cells):
             protocol.send(channel, said)
+    except ConnectionError:
+        raise  # nobody is there to be told
     except OSError as error:
         protocol.send(channel, {"says": "failed", "id": order["id"], "why": str(error)})
     finally:
