@@ -203,20 +203,35 @@ async def test_those_who_are_about_to_run_something_come_in_turn(wharf: Wharf) -
         assert wharf.begun[-1] == number
 
 
-async def test_where_two_are_to_stand_the_second_is_begun_once_the_first_is_made(wharf: Wharf) -> None:
+async def test_wishes_of_two_kinds_for_one_sandbox_come_to_an_end(
+    wharf: Wharf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is made for one drives out what was made for the other, which must not be made again for that."""
+    monkeypatch.setattr(parking, "_BUSY_S", LONG_S)
     await wharf.new(1)
-    sandbox = wharf.sandboxes[0]
-    for _ in range(2):  # one run right after the other
-        wharf.host.parking._note_run(sandbox.id)
-    wharf.after_run(0)
+    park, cells = wharf.engine.park, list[FakeCell]()
 
-    await wharf.has_begun(0)
-    await a_while()
-    assert wharf.begun == [0]
-    wharf.host.parking._note_run(sandbox.id)
-    wharf.host.parking._note_run(sandbox.id)
-    wharf.is_made(0)
+    async def noted(place: Place, ahead: Ahead | None) -> FakeCell:
+        cells.append(await park(place, ahead))
+        if len(cells) > 4:
+            cells[-1].is_made.set()
+        return cells[-1]
+
+    async def four_were_begun() -> bool:
+        return len(cells) == 4
+
+    wharf.engine.park = noted  # type: ignore[method-assign]
+    for _ in range(2):  # one run right after the other, so that two are to stand
+        wharf.host.parking._note_run(wharf.sandboxes[0].id)
+    wharf.at_once(0)
     await wharf.has_begun(0, 0)
+    wharf.at_once(0, CODE)
+    await until(four_were_begun)
+    for cell in cells:
+        cell.is_made.set()
+    await a_while()
+
+    assert [cell.ahead for cell in cells] == [PYTHON, PYTHON, CODE, CODE]
 
 
 async def test_a_sandbox_stands_in_line_once_for_what_it_ran_last(wharf: Wharf) -> None:

@@ -40,8 +40,7 @@ class Lot:
         return replace(Place(sandbox_id, folder, None, LIMITS), **others)
 
     async def have_one_stand(self, place: Place, tenant: str = OURS) -> FakeCell:
-        while await self.parking.prepare(self.engine, place, PYTHON, tenant):
-            pass
+        await self.parking.prepare(self.engine, place, PYTHON, tenant)
         return self.engine.standing[-1]
 
     async def begin(self, place: Place, ahead: Ahead = PYTHON) -> None:

@@ -128,18 +128,12 @@ class Coming:
             self._spawn(self._make(wanted))
 
     async def _make(self, wanted: Next) -> None:
+        sandbox = wanted.sandbox
         try:
-            while self._is_as_it_was(wanted) and await self._parking.prepare(
-                wanted.engine, wanted.place, wanted.ahead, wanted.sandbox.tenant
-            ):
-                pass  # one at a time, where more than one are to stand
+            # Whoever runs something next may have other limits than the run that this one comes after. Asked
+            # here, nothing comes between that and `prepare`: who changes them waits for what it has begun.
+            if not self._parking.is_outdated(sandbox):
+                await self._parking.prepare(wanted.engine, wanted.place, wanted.ahead, sandbox.tenant)
         finally:
             self._under_way -= 1
         self._look()
-
-    def _is_as_it_was(self, wanted: Next) -> bool:
-        """Say whether the next run has the limits of the run that its cell comes after.
-
-        Asked right before `prepare`: who changes them waits for what that has begun.
-        """
-        return not self._parking.is_outdated(wanted.sandbox)

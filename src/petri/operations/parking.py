@@ -113,23 +113,19 @@ class Parking:
         """Say whether a cell stands ready in a sandbox, or will soon."""
         return sandbox_id in self._making or bool(self._of(sandbox_id))
 
-    async def prepare(self, engine: Engine, place: Place, ahead: Ahead | None, tenant: str) -> bool:
-        """Have one more cell stand ready in `place`, unless there are enough or no room for it; say whether.
+    async def prepare(self, engine: Engine, place: Place, ahead: Ahead | None, tenant: str) -> None:
+        """Have as many cells stand ready in `place` as there are to be, as far as there is room for them.
 
         Returns when that takes no processor any more.
         """
         sandbox_id = place.sandbox_id
-        if not _can_park(engine) or sandbox_id in self._making:
-            return False
-        if not self._may_park(sandbox_id, ahead, tenant):
-            return False
-        self._making[sandbox_id] = asyncio.get_running_loop().create_future()
-        cell = await self._park(engine, place, ahead, tenant)
-        if cell is not None:
+        if _can_park(engine) and sandbox_id not in self._making and self._may_park(sandbox_id, ahead, tenant):
+            self._making[sandbox_id] = asyncio.get_running_loop().create_future()
+            cells = await self._park(engine, place, ahead, tenant)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_MAKING_S):
-                    await cell.made()
-        return cell is not None
+                    for cell in cells:
+                        await cell.made()
 
     async def clear(self, sandbox_id: str) -> None:
         """Have no cell stand ready in a sandbox that is no more. Returns when nothing of them is left."""
@@ -204,18 +200,19 @@ class Parking:
             _note(self._hurried_at, sandbox_id, _BUSY_S)
         _note(self._ran_at, sandbox_id, _BUSY_S)
 
-    async def _park(self, engine: Parks, place: Place, ahead: Ahead | None, tenant: str) -> Standing | None:
-        place = _shape(place)
+    async def _park(self, engine: Parks, place: Place, ahead: Ahead | None, tenant: str) -> list[Standing]:
+        place, cells = _shape(place), list[Standing]()
         try:
             folders = _identify(place)
-            cell = await engine.park(place, ahead)
-            self._add(_Parked(cell, place, ahead, tenant, folders, time.monotonic()))
+            while self._may_park(place.sandbox_id, ahead, tenant):
+                cell = await engine.park(place, ahead)
+                cells.append(cell)
+                self._add(_Parked(cell, place, ahead, tenant, folders, time.monotonic()))
         except (PetriError, OSError) as error:
             _log.info("no cell stands ready for %s: %s", place.sandbox_id, error)
-            return None
         finally:
             self._making.pop(place.sandbox_id).set_result(None)
-        return cell
+        return cells
 
     def _add(self, parked: _Parked) -> None:
         theirs = self._of(parked.place.sandbox_id)
