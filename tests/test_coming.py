@@ -1,19 +1,21 @@
 """Who has the next cell made, and when: one after the other, in pauses, and whoever has waited for long."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from petri.engine import Ahead, Place
 from petri.engine.fake import FakeCell, FakeEngine
 from petri.model import Limits, Sandbox
 from petri.operations import Host, coming, next_cell, parking
 from petri.operations.amend import amend
-from petri.operations.coming import Next
+from petri.operations.coming import Coming, Next
 from petri.operations.desk import Share, Turn
 from petri.operations.parking import CELL_BYTES, Parking
 from tests.hosts import CALLER, PlayedEngine, new_sandbox, open_host, until
@@ -295,3 +297,36 @@ async def test_nor_for_limits_that_change_in_the_moment_in_which_it_is_begun(wha
     await a_while()
 
     assert wharf.begun == []
+
+
+def test_nobody_looks_again_and_again_where_timers_count_milliseconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of a server do. One that came before its time would have to come again, and do so at once."""
+    looks = 0
+    look = Coming._look
+
+    def look_counted(self: Coming) -> None:
+        nonlocal looks
+        looks += 1
+        look(self)
+
+    async def something_happens_all_the_time() -> None:
+        while True:  # noqa: ASYNC110 - there is nothing to wait for
+            await asyncio.sleep(0)
+
+    async def one_is_wanted_after_the_other() -> None:
+        async with a_wharf(tmp_path, 2, monkeypatch) as wharf:
+            happening = wharf.host.tasks.create_task(something_happens_all_the_time())
+            await wharf.new(ROOM_FOR)
+            for number in range(ROOM_FOR):
+                time.sleep(number / ROOM_FOR / 1e3)  # noqa: ASYNC251 - each at another part of a millisecond
+                wharf.after_run(number)
+                await wharf.has_begun(*range(number + 1))
+                wharf.is_made(number)
+            happening.cancel()
+
+    monkeypatch.setattr(Coming, "_look", look_counted)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(one_is_wanted_after_the_other())
+    assert looks <= 4 * ROOM_FOR

@@ -7,6 +7,7 @@ comes all the same.
 """
 
 import asyncio
+import math
 import os
 import time
 from collections.abc import Callable, Coroutine
@@ -94,7 +95,7 @@ class Coming:
         moment = time.monotonic() + delay_s
         if self._looking is None or moment < self._looks_at:
             self._look_no_more()
-            self._looking = asyncio.get_running_loop().call_later(delay_s, self._look)
+            self._looking = asyncio.get_running_loop().call_later(_whole(delay_s), self._look)
             self._looks_at = moment
 
     def _look_no_more(self) -> None:
@@ -137,3 +138,11 @@ class Coming:
         finally:
             self._under_way -= 1
         self._look()
+
+
+def _whole(delay_s: float) -> float:
+    """Return the next whole millisecond: uvloop counts those, and what it rounds down would come too soon.
+
+    Whoever comes too soon has to come again, and with no time left to wait does so as fast as the loop turns.
+    """
+    return math.ceil(delay_s * 1e3) / 1e3
