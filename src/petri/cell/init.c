@@ -22,11 +22,12 @@
  *   PROCESSES       how many there may be in the cell, threads and this one included, or 0: see `bound_processes`
  *   the word        'G', how large a file may become: 8 bytes, or 0 for no change
  *   before it       'B', 8 bytes: the brief is there
- *   the brief       4 bytes each: length of the rest, flags, arguments, variables; then, each with a 0 at its
- *                   end: the folder, the arguments, the variables. Flag 1: STDIN_FD is the command's input.
+ *   the brief       4 bytes each: a mark, length of the rest, flags, arguments, variables; then, each with a 0 at
+ *                   its end: the folder, the arguments, the variables. Flag 1: STDIN_FD is the command's input.
+ *   the mark        0 until the command is about to start, then BEGUN. It is put where the server may look, and
+ *                   not into the report: the server would wake up for it, and take the processor from the command.
  *
  *   'P'             the cell stands: there is nothing left to do in it before the word
- *   'S'             the command is about to start
  *   'X' errno:4     the command could not be started
  *   'E' status:4    the command ended; `status` as wait(2) has it
  *   'A' 0:4         and nobody else is left in the cell
@@ -46,7 +47,8 @@
 #define E2BIG 7
 #define ECHILD 10
 
-#define BRIEF_HEAD 16
+#define BRIEF_HEAD 20
+#define BEGUN "S"
 #define MOST_BYTES (2 << 20)
 #define MOST_WORDS 16384
 #define HAS_INPUT 1
@@ -81,6 +83,13 @@ static void report_end(int status, int alone)
     put_record(records, 'E', status);
     put_record(records + RECORD, 'A', 0);
     system_call(SYS_WRITE, report_fd, (long)records, alone ? 2 * RECORD : RECORD, 0);
+}
+
+/* Say that the command is about to start. One of which that cannot be said does not. */
+static void mark_begun(void)
+{
+    if (system_call(SYS_PWRITE64, brief_fd, (long)BEGUN, 1, 0) != 1)
+        leave(7);
 }
 
 static void refuse(long error)
@@ -167,7 +176,7 @@ static void read_brief(void)
 {
     unsigned long size;
     read_all(brief_fd, brief, BRIEF_HEAD);
-    size = number_at(brief, 4);
+    size = number_at(brief + 4, 4);
     if (size <= MOST_BYTES - BRIEF_HEAD)
         read_all(brief_fd, brief + BRIEF_HEAD, (long)size);
 }
@@ -176,8 +185,8 @@ static void read_brief(void)
 static void become_command(void)
 {
     unsigned char *rest = brief + BRIEF_HEAD, *end;
-    unsigned long size = number_at(brief, 4), arguments = number_at(brief + 8, 4);
-    unsigned long variables = number_at(brief + 12, 4), at, count = 0;
+    unsigned long size = number_at(brief + 4, 4), arguments = number_at(brief + 12, 4);
+    unsigned long variables = number_at(brief + 16, 4), at, count = 0;
     char *folder;
     long error;
 
@@ -191,7 +200,7 @@ static void become_command(void)
     for (at = 0; at < variables; at++)
         words[count++] = next_word(&rest, end);
     words[count] = 0;
-    if (number_at(brief + 4, 4) & HAS_INPUT)
+    if (number_at(brief + 8, 4) & HAS_INPUT)
         system_call(SYS_DUP3, stdin_fd, 0, 0, 0);
     error = system_call(SYS_CHDIR, (long)folder, 0, 0, 0);
     if (error >= 0)
@@ -214,7 +223,7 @@ static long start_at_the_word(void)
     report('P', 0, 1);
     bound(MYSELF, RLIMIT_FSIZE, await_go(-1));
     read_brief();
-    report('S', 0, 1);
+    mark_begun();
     command = started();
     if (command == 0)
         become_command();
@@ -282,7 +291,7 @@ static long start_ahead(char **program, char **variables)
     bound(command, RLIMIT_FSIZE, await_go(wake[1]));
     if (system_call(SYS_WAIT4, command, 0, WNOHANG, 0) != 0)
         leave(6); /* it died while it waited: that is no end of a command, since none has begun */
-    report('S', 0, 1);
+    mark_begun();
     system_call(SYS_WRITE, wake[1], (long)"W", 1, 0);
     return command;
 }

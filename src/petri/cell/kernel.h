@@ -8,6 +8,7 @@
 #define SYS_READ 0
 #define SYS_WRITE 1
 #define SYS_CLOSE 3
+#define SYS_PWRITE64 18
 #define SYS_FORK 57
 #define SYS_EXECVE 59
 #define SYS_WAIT4 61
@@ -56,6 +57,7 @@ __asm__(".globl system_call\n"
 #define SYS_PIPE2 59
 #define SYS_READ 63
 #define SYS_WRITE 64
+#define SYS_PWRITE64 68
 #define SYS_PPOLL 73
 #define SYS_EXIT_GROUP 94
 #define SYS_UNSHARE 97

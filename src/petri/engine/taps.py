@@ -40,11 +40,6 @@ class Tap:
         if not self.ended.done():
             self.ended.set_result(None)
 
-    def poll(self) -> None:
-        """Take what is there right now, before the event loop would come round to it."""
-        if self._descriptor >= 0:
-            self._ready()
-
     def exhaust(self) -> None:
         """Take everything that is there right now: whoever could write more is gone."""
         before = -1

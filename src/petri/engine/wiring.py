@@ -7,18 +7,22 @@ from collections.abc import Callable
 from typing import Self
 
 from petri.engine import Output
-from petri.engine.brief import READ_IT
+from petri.engine.brief import READ_IT, says_begun
 from petri.engine.taps import Tap
 
 _RECORD_BYTES = 5
 """A letter and a number."""
 _ALONE, _REFUSED, _ENDED = b"AXE"
+_BRIEF = 1
+"""Where it comes among our ends of what is told to the cell."""
 
 
 class Report:
     """What a cell's `init` says of the command (see `cell/init.c`)."""
 
     def __init__(self) -> None:
+        self.begun = False
+        """Whether the cell was complete and the command about to start, as far as anybody has looked."""
         self._said = bytearray()
         self._records: dict[int, int] = {}
         """What was said of each kind, by its letter. What is said first holds."""
@@ -32,10 +36,10 @@ class Report:
         if self._said.startswith(b"P"):
             del self._said[:1]
             self.stands.set_result(None)
-        while len(self._said) > _RECORD_BYTES:  # the first letter stays
-            kind, value = self._said[1], self._said[2 : _RECORD_BYTES + 1]
+        while len(self._said) >= _RECORD_BYTES:
+            kind, value = self._said[0], self._said[1:_RECORD_BYTES]
             self._records.setdefault(kind, int.from_bytes(value, "little"))
-            del self._said[1 : _RECORD_BYTES + 1]
+            del self._said[:_RECORD_BYTES]
         if self._on_alone is not None and self.is_alone:
             tell, self._on_alone = self._on_alone, None
             tell()
@@ -48,11 +52,6 @@ class Report:
     def is_alone(self) -> bool:
         """Whether the command has ended and nobody else was left in the cell then."""
         return _ALONE in self._records
-
-    @property
-    def begun(self) -> bool:
-        """Whether the cell was complete and the command about to start."""
-        return self._said.startswith(b"S")
 
     @property
     def refused(self) -> int | None:
@@ -82,14 +81,14 @@ class Wiring:
             self.theirs.append(os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC))
             self._pipe(lambda chunk: self._output("stdout", chunk))
             self._pipe(self._take_stderr)
-            self._reports = self._pipe(self.report.take)
+            self._pipe(self.report.take)
             reading, writing = os.pipe2(os.O_CLOEXEC)
             self.theirs.append(reading)
             self._ours.append(writing)
             self.theirs += [filled(content) for content in inputs]
             for _ in ("brief", "input"):
                 self._ours.append(filled(b""))
-                self.theirs.append(os.dup(self._ours[-1]))
+                self.theirs.append(self._ours[-1])
         except BaseException:
             self.close()
             raise
@@ -117,19 +116,22 @@ class Wiring:
     def hand_over(self) -> None:
         """Close our copies of what the cell now holds, so that its end is seen as an end."""
         while self.theirs:
-            os.close(self.theirs.pop())
+            if (held := self.theirs.pop()) not in self._ours:
+                os.close(held)
 
     def finish(self) -> None:
         """Take all that was written, now that nobody is left to write more, and listen no longer.
 
         Each pipe would have an end of its own to wake up for, while the cell is taken apart.
         """
+        self._look_whether_begun()
         for tap in self._taps:
             tap.exhaust()
             tap.close()
 
     async def drained(self, within_s: float) -> None:
         """Wait until every pipe has ended, but no longer than `within_s`."""
+        self._look_whether_begun()
         for tap in self._taps:
             tap.hurry()
         if open_yet := [tap.ended for tap in self._taps if not tap.ended.done()]:
@@ -143,21 +145,22 @@ class Wiring:
         for tap in self._taps:
             tap.close()
 
-    def _pipe(self, take: Callable[[bytes], None]) -> Tap:
+    def _pipe(self, take: Callable[[bytes], None]) -> None:
         reading, writing = os.pipe2(os.O_CLOEXEC)
         self.theirs.append(writing)
-        tap = Tap(reading, take)
-        self._taps.append(tap)
-        return tap
+        self._taps.append(Tap(reading, take))
 
     def _take_stderr(self, chunk: bytes) -> None:
-        # The report of a beginning is written before the command can write anything.
-        if not self.report.begun:
-            self._reports.poll()
+        # That a command begins is marked before it can write anything.
+        self._look_whether_begun()
         if self.report.begun:
             self._output("stderr", chunk)
         else:
             self.complaints += chunk
+
+    def _look_whether_begun(self) -> None:
+        if not self.report.begun and self._ours:
+            self.report.begun = says_begun(self._ours[_BRIEF])
 
 
 def filled(content: bytes) -> int:

@@ -16,7 +16,7 @@ import sys
 _HERE = "/etc/petri/python"
 _BRIEF_FD, _STDIN_FD, _WAKE_FD, _READY_FD = 8, 9, 10, 11
 _HAS_INPUT, _IS_FOR_PROGRAM = 1, 2
-_HEAD_BYTES = 16
+_HEAD_BYTES = 20
 _BRIEF_BYTES = 8192
 """As much of a brief as nearly all have."""
 _SHOWN_BYTES = 1 << 16
@@ -163,7 +163,7 @@ def _leave_no_trace() -> bool:
 def _told() -> tuple[int, bytes, list[str], dict[bytes, bytes]]:
     """Return flags, folder, words and variables of the brief."""
     brief = os.read(_BRIEF_FD, _BRIEF_BYTES)
-    size, flags, count = (int.from_bytes(brief[at : at + 4], "little") for at in (0, 4, 8))
+    size, flags, count = (int.from_bytes(brief[at : at + 4], "little") for at in (4, 8, 12))
     while len(brief) < _HEAD_BYTES + size:
         brief += os.read(_BRIEF_FD, _HEAD_BYTES + size - len(brief)) or os._exit(3)
     folder, *texts = brief[_HEAD_BYTES:-1].split(b"\0")
