@@ -96,9 +96,9 @@ class StandingCell:
         ending = self._ending
         ageing = asyncio.get_running_loop().call_later(_YOUNG_S, self._launcher.age, self._number)
         try:
+            self._wiring.tell(brief(command, self._ahead), command.stdin, output)
             if self._waits:
                 self._launcher.hurry(self._number)
-            self._wiring.tell(brief(command, self._ahead), command.stdin, output)
             await first_of(ending, leash.go, leash.cancelled)
             if not leash.cancelled.done():
                 self._wiring.say(word(file_bytes))

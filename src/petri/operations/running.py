@@ -131,15 +131,16 @@ class _Attempt:
         Return how the command ended, or the run with its end on record if that was done meanwhile.
         """
         quiet, ended = self._job.live.leash.quiet, None
-        # One task, and the rest in ours: each one more would cost every run as much as a file that is read.
+        # In this order: the disk takes its time, and the cell is told of its command meanwhile.
+        recording = asyncio.ensure_future(_put_on_record(self._job))
         cell = asyncio.ensure_future(self.in_cell())
         try:
-            # The cell is told of its command first: beside the ledger's thread each step of ours costs more.
-            await asyncio.sleep(0)
-            await _put_on_record(self._job)
+            await recording
             if quiet is not None:
                 await first_of(quiet, cell)
-                ended = await self.conclude(quiet.result()) if quiet.done() else None
+                if quiet.done():
+                    ended = await self.conclude(quiet.result())
+                    self._job.live.concluded.set_result(ended)
         except asyncio.CancelledError:
             cell.cancel()
             raise
