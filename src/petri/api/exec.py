@@ -15,7 +15,7 @@ from petri.api.streams import MEDIA, run_stream
 from petri.errors import InvalidField
 from petri.operations import Caller, Host, LiveRun, history
 from petri.operations.create import Wish
-from petri.operations.exec import begin, outcome_of
+from petri.operations.exec import begin, end_on_record, outcome_of
 from petri.operations.once import exec_once
 from petri.wire import Base64, ExecAnswer, ExecOnce, ExecRequest
 
@@ -60,10 +60,13 @@ async def exec_without_sandbox(body: ExecOnce, request: Request, host: HostOf, c
 async def _answer(host: Host, request: Request, live: LiveRun) -> Response:
     if MEDIA in request.headers.get("accept", ""):
         return run_stream(host, live.run, live)
-    ended = await outcome_of(live)
+    # What there is to say is put together while the cell is taken apart, and said when nothing of it is left.
+    ended = await end_on_record(live)
     answer = exec_answer(await history.tell(host, ended, live))
     # As a finished response: FastAPI would check and convert what is known to be right.
-    return Response(answer.model_dump_json(), media_type="application/json")
+    response = Response(answer.model_dump_json(), media_type="application/json")
+    await outcome_of(live)
+    return response
 
 
 def _contents(body: ExecOnce) -> dict[str, bytes]:

@@ -74,6 +74,9 @@ class LiveRun:
     recorded: asyncio.Future[None]
     """Resolved once the ledger knows of the run."""
     ended: asyncio.Future[Run]
+    """Resolved once nothing of its cell is left, and all that is to be done for it is done."""
+    concluded: asyncio.Future[Run]
+    """Resolved before that, if its end is on record while its cell is still on its way out."""
     steps: Steps = field(default_factory=Steps)
     """What happens before the command starts."""
     is_concluding: bool = False

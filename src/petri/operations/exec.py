@@ -60,6 +60,12 @@ async def outcome_of(live: LiveRun) -> Run:
     return await asyncio.shield(live.ended)
 
 
+async def end_on_record(live: LiveRun) -> Run:
+    """Return how a run ended as soon as that is on record. It is over only when `outcome_of` says so."""
+    await first_of(live.concluded, live.ended)
+    return live.concluded.result() if live.concluded.done() else await outcome_of(live)
+
+
 def _refuse_while_draining(host: Host) -> None:
     if host.draining:
         raise Unavailable("the server is stopping; nothing new is started")
@@ -99,7 +105,7 @@ def _register(host: Host, run: Run, *, may_repeat: bool) -> LiveRun:
     quiet = None if may_repeat else loop.create_future()
     leash = Leash(go=loop.create_future(), cancelled=loop.create_future(), quiet=quiet)
     transcript = host.transcripts.begin(run.id, run.limits.output_bytes if run.limits else None)
-    live = LiveRun(run, transcript, leash, loop.create_future(), loop.create_future())
+    live = LiveRun(run, transcript, leash, loop.create_future(), loop.create_future(), loop.create_future())
     # Nobody may be waiting when it fails; that is no fault of this future's.
     live.ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     host.live[run.id] = live
