@@ -125,14 +125,14 @@ def of_run(run: Run) -> tuple[Values, Run]:
         "undone_at": run.undone_at,
         "keep": run.keep,
         **_of_asker(run.asker),
-        **of_progress(run),
     }
     held = storable(said)
-    return held, run if held == said else to_run(held)
+    columns = {**held, **of_progress(run)}
+    return columns, run if held == said else to_run(columns)
 
 
 def of_progress(run: Run) -> Values:
-    """Return those columns of `run` that change while it lives."""
+    """Return those columns of `run` that change while it lives, storable."""
     return {
         "state": run.state.value,
         "started_at": run.started_at,
@@ -141,7 +141,7 @@ def of_progress(run: Run) -> Values:
         "tree_before": run.tree_before,
         "tree_after": run.tree_after,
         "kept": run.kept,
-        "peers": [asdict(peer) for peer in run.peers],
+        "peers": [storable(asdict(peer)) for peer in run.peers],
         "changes": None if run.changes is None else _of_changes(run.changes),
         "environment": run.environment,
         "packages": None if run.packages is None else storable(asdict(run.packages)),

@@ -97,11 +97,7 @@ class Transactions:
     @staticmethod
     def begin(connection: Connection) -> None:
         """Take the write lock at once: who reads first and writes later may find itself overtaken."""
-        begin = "BEGIN IMMEDIATE"
-        try:
-            connection.connection.cursor().execute(begin)
-        except sqlite3.Error as error:
-            raise wrapped(connection.dialect, begin, error) from error
+        _say(connection, "BEGIN IMMEDIATE")
 
     def __enter__(self) -> None:
         self.begin(self._connection)
@@ -120,10 +116,18 @@ class Transactions:
             driver.rollback()  # nothing, if SQLite has done so by itself
             return
         try:
-            driver.commit()
-        except sqlite3.Error as refusal:
+            # Not `commit()`, which has SQLite parse the word each time.
+            _say(self._connection, "COMMIT")
+        except DBAPIError:
             driver.rollback()
-            raise wrapped(self._connection.dialect, "COMMIT", refusal) from refusal
+            raise
+
+
+def _say(connection: Connection, word: str) -> None:
+    try:
+        connection.connection.cursor().execute(word)
+    except sqlite3.Error as error:
+        raise wrapped(connection.dialect, word, error) from error
 
 
 def tell_changes(

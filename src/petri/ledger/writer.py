@@ -116,13 +116,12 @@ class Writer:
     def _next(self) -> list[_Asked]:
         """Wait for a job; return it with those behind it, or nothing once the queue has ended."""
         batch: list[_Asked] = []
-        with contextlib.suppress(queue.Empty):
-            while len(batch) < MOST_AT_ONCE:
-                asked = self._queue.get(block=not batch)
-                if asked is None:
-                    self._queue.put(None)  # for the next look: these jobs come first
-                    break
-                batch.append(asked)
+        while not batch or (len(batch) < MOST_AT_ONCE and not self._queue.empty()):
+            asked = self._queue.get()
+            if asked is None:
+                self._queue.put(None)  # for the next look: these jobs come first
+                break
+            batch.append(asked)
         return batch
 
     def _settle(self, batch: Sequence[_Asked]) -> list[_Settled]:
