@@ -22,6 +22,7 @@ from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 from petri.errors import HostError, Invalid, PetriError, StorageFull, Unavailable
 from petri.ledger import Ledger, expiry, migrations, runs, sandboxes, sqlite, tables
+from tests.calls import eventually
 from tests.test_ledger import NOW, a_run, a_sandbox
 
 
@@ -116,6 +117,16 @@ async def test_closing_folds_the_log_into_the_file(path: Path) -> None:
     await make(path, sandboxes=3)
 
     assert sorted(file.name for file in path.parent.iterdir()) == ["ledger.db", "ledger.db-ballast"]
+
+
+async def test_the_log_is_folded_into_the_file_where_nobody_waits(ledger: Ledger, path: Path) -> None:
+    sandbox = await ledger.add_sandbox(a_sandbox())
+    for number in range(sqlite._FOLD_AFTER):  # a page or two each: SQLite itself would wait for a thousand
+        await ledger.touch(sandbox.id, NOW + number)
+
+    eventually(lambda: sandbox.id.encode() in path.read_bytes())
+
+    assert (await ledger.sandbox(sandbox.id, "acme")).last_active_at == NOW + sqlite._FOLD_AFTER - 1
 
 
 # -------------------------------------------------------------------------------------------- migrations

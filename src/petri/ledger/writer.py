@@ -13,9 +13,9 @@ import queue
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -46,19 +46,31 @@ class _Settled:
     error: Exception | None = None
 
 
+class Transactions(Protocol):
+    """Is entered for each one: what is done within is on the disk in the end, or was never done."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def rest(self) -> None:
+        """Do what would delay the next: nobody waits."""
+
+
 class Writer:
     """Does jobs in transactions, in the order they were asked for. Owns its thread and `connection`."""
 
     def __init__(
         self,
         connection: Connection,
-        transactions: AbstractContextManager[None],
+        transactions: Transactions,
         explain: Explain,
         ballast: Ballast,
     ) -> None:
         self._connection = connection
         self._transactions = transactions
-        """To be entered for each one: what is done within is on the disk in the end, or was never done."""
         self._explain = explain
         self._ballast = ballast
         self._queue: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
@@ -112,6 +124,8 @@ class Writer:
                 self._ballast.restore()
             has_room = self._ballast.is_whole
             _hand_over(batch, self._settle(batch) if has_room else self._settle_musts(batch, _full()))
+            if self._queue.empty():
+                self._transactions.rest()
 
     def _next(self) -> list[_Asked]:
         """Wait for a job; return it with those behind it, or nothing once the queue has ended."""
