@@ -11,7 +11,8 @@ Why a process and not a module of the server:
 - `--die-with-parent` follows the thread that forked: here that is the only thread there is;
 - when the server is killed, the socket closes, and the launcher ends every cell before it goes itself.
 
-`protocol.py` is how the two talk, `cgroups.py` the limits, `sweeping.py` the end of what a crash left there,
-`view.py` the mount namespace, `networks.py` the networks, `cells.py` the life of one cell, `main.py` the
-loop, `keeper.py` who ends what a launcher leaves that was killed itself.
+`protocol.py` is how the two talk, `cgroups.py` the limits, `hierarchy.py` what is asked of either version,
+`sweeping.py` the end of what a crash left there, `view.py` the mount namespace, `networks.py` the networks,
+`cells.py` the life of one cell, `main.py` the loop, `keeper.py` who ends what a launcher leaves that was
+killed itself.
 """

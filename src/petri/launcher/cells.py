@@ -11,7 +11,7 @@ import re
 import resource
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from petri.launcher import processes
@@ -88,9 +88,11 @@ class Cells:
         if self._hierarchy is None:
             return None
         group = name_of(order["id"])
-        self._make_group(group, Limits(**order["limits"]))
-        if order.get("waits"):
-            self._hierarchy.stand_aside(group)
+        try:
+            self._hierarchy.make(group, Limits(**order["limits"]), aside=bool(order.get("waits")))
+        except (OSError, Unusable) as error:
+            self._discard(group)
+            raise OSError(errno.EAGAIN, f"the cell's cgroup could not be made: {error}") from error
         return group
 
     def _network(self, sandbox: str | None) -> Network | None:
@@ -267,7 +269,7 @@ class Cells:
         del self._living[cell.id]
         self._let_go(cell)
         spent = cell.spent or self._spent(cell)
-        return {"says": "ended", "id": cell.id, "status": cell.wait_status, **asdict(spent)}
+        return {"says": "ended", "id": cell.id, "status": cell.wait_status, **spent._asdict()}
 
     def _let_go(self, cell: Cell) -> None:
         os.close(cell.status_fd)
@@ -288,14 +290,6 @@ class Cells:
             counted.peak_memory_bytes or waited.peak_memory_bytes,
             counted.oom_killed,
         )
-
-    def _make_group(self, group: str, limits: Limits) -> None:
-        assert self._hierarchy is not None
-        try:
-            self._hierarchy.make(group, limits)
-        except (OSError, Unusable) as error:
-            self._discard(group)
-            raise OSError(errno.EAGAIN, f"the cell's cgroup could not be made: {error}") from error
 
     def _discard(self, group: str | None) -> None:
         if self._hierarchy is not None and group is not None:

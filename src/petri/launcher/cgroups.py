@@ -8,8 +8,6 @@ finds what a crash left.
 import contextlib
 import os
 import resource
-from dataclasses import dataclass
-from typing import Protocol
 
 from petri.launcher.groups import (
     Unusable,
@@ -17,12 +15,14 @@ from petri.launcher.groups import (
     mkdir,
     pids,
     read,
+    read_at_once,
     rmdir,
     set_idle,
     value,
     write,
     write_if_there,
 )
+from petri.launcher.hierarchy import Hierarchy, Limits, Spent
 from petri.launcher.processes import sigkill
 from petri.launcher.sweeping import sweep
 
@@ -42,70 +42,8 @@ _SOCKET_BYTES = 1 << 25
 TCP of the whole host, about a tenth of its memory: filled from a cell, the server could not send either."""
 _PURSE = "/proc/sys/net/ipv4/tcp_mem"
 
-
-@dataclass(frozen=True)
-class Limits:
-    """What one cell may use."""
-
-    cpus: float
-    memory_bytes: int
-    processes: int
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What one cell used."""
-
-    cpu_ms: float
-    peak_memory_bytes: int
-    oom_killed: bool
-
-
-class Hierarchy(Protocol):
-    """One way a kernel offers cgroups."""
-
-    version: int
-    way_in: str
-    """How `cell/gate.c` gets a new process into a group, given the group's doors."""
-
-    def bases(self) -> list[str]:
-        """Return the folders that hold our groups."""
-
-    def folders(self) -> dict[str, str]:
-        """Return the same by controller, for `known`."""
-
-    def hold(self) -> None:
-        """Keep hold of the bases, so that they can be reached once their mounts are out of sight."""
-
-    def make(self, name: str, limits: Limits) -> None:
-        """Make the group `name` with its limits, before anything is in it."""
-
-    def doors(self, name: str) -> list[int]:
-        """Return open descriptors by which a new process gets into the group; see `cell/gate.c`."""
-
-    def is_empty(self, name: str) -> bool:
-        """Say whether nobody is left in the group."""
-
-    def kill(self, name: str) -> None:
-        """Send SIGKILL to everybody in the group; again until it is empty."""
-
-    def bound(self, memory_bytes: int, processes: int) -> None:
-        """Hold all groups together to so much, whatever each of them may use."""
-
-    def give_way(self, name: str) -> None:
-        """Have the group use processors, from now on, only as far as younger ones leave them."""
-
-    def stand_aside(self, name: str) -> None:
-        """Have the group use processors only as far as nobody else wants them."""
-
-    def come_first(self, name: str) -> bool:
-        """Have a group that stood aside use processors as a young one does; say whether it did."""
-
-    def spent(self, name: str) -> Spent:
-        """Return what the group used so far."""
-
-    def remove(self, name: str) -> bool:
-        """Remove the empty group; say whether it is gone. Removing twice is fine."""
+_Where = tuple[str, int | None]
+"""A path, and the descriptor it begins at; None if it begins at the top."""
 
 
 def find(tag: str) -> Hierarchy:
@@ -147,9 +85,7 @@ class V1:
 
     def __init__(self, folders: dict[str, str]) -> None:
         self._folders = folders
-        self._distinct = sorted(set(folders.values()))
-        bounded = folders["memory"], folders["pids"]  # as a whole, which takes a group around them
-        self._link = {folder: "/" if folder in bounded else "-" for folder in self._distinct}
+        self._begin({folder: (folder, None) for folder in folders.values()})
 
     @classmethod
     def under(cls, mounts: dict[str, str], own: dict[str, str], tag: str) -> "V1":
@@ -161,87 +97,104 @@ class V1:
         return cls(folders)
 
     def bases(self) -> list[str]:
-        return self._distinct
+        return sorted(set(self._folders.values()))
 
     def folders(self) -> dict[str, str]:
         return self._folders
 
     def hold(self) -> None:
-        held = {folder: _held(folder) for folder in self._distinct}
-        self._link = {held[folder]: link for folder, link in self._link.items()}
-        self._folders = {name: held[folder] for name, folder in self._folders.items()}
-        self._distinct = sorted(held.values())
+        held = {folder: _held(folder) for folder in self.bases()}
+        self._begin({folder: (os.path.basename(folder), at) for folder, at in held.items()})
+        self._folders = {name: _below(held[folder], folder) for name, folder in self._folders.items()}
 
-    def make(self, name: str, limits: Limits) -> None:
+    def _begin(self, seen: dict[str, _Where]) -> None:
+        """Take note of how the path of a group begins in each hierarchy, and from where on."""
+        bounded = self._folders["memory"], self._folders["pids"]  # as a whole: with a group around them
+        self._stems = {
+            name: (seen[folder][0] + ("/" if folder in bounded else "-"), seen[folder][1])
+            for name, folder in self._folders.items()
+        }
+        self._distinct = list(dict.fromkeys((self._stems["pids"], *self._stems.values())))
+        """`pids` first: who is in any of them is in that one."""
+
+    def make(self, name: str, limits: Limits, *, aside: bool) -> None:
         try:
             self._make_groups(name)
         except Unusable:  # somebody may have tidied the bases away
-            for folder in self._distinct:
+            for folder in self.bases():
                 mkdir(folder)
             self._make_groups(name)
-        _bound_memory(self._group("memory", name), limits.memory_bytes, _SOCKET_BYTES)
-        write(f"{self._group('pids', name)}/pids.max", limits.processes)
-        cpu = self._group("cpu", name)
-        write(f"{cpu}/cpu.shares", _YOUNG_SHARES)
-        write(f"{cpu}/cpu.cfs_quota_us", _quota_us(limits.cpus))  # of a period that a new group has by itself
+        _bound_memory(*self._group("memory", name), limits.memory_bytes, _SOCKET_BYTES)
+        pids_group, at = self._group("pids", name)
+        write(f"{pids_group}/pids.max", limits.processes, at)
+        cpu, at = self._group("cpu", name)
+        write(
+            f"{cpu}/cpu.cfs_quota_us", _quota_us(limits.cpus), at
+        )  # of a period that a new group has itself
+        if aside:
+            self.stand_aside(name)
+        else:
+            write(f"{cpu}/cpu.shares", _YOUNG_SHARES, at)
 
     def _make_groups(self, name: str) -> None:
-        for group in self._groups(name):
-            mkdir(group)
+        for stem, at in self._distinct:
+            mkdir(f"{stem}{name}", at)
 
     def doors(self, name: str) -> list[int]:
-        """Return the `tasks` of every controller, `pids` first: who is in any of them is in that one."""
-        first = self._group("pids", name)
-        groups = [first, *(group for group in self._groups(name) if group != first)]
-        return [os.open(f"{group}/tasks", os.O_WRONLY | os.O_CLOEXEC) for group in groups]
+        """Return the `tasks` of every controller."""
+        return [
+            os.open(f"{stem}{name}/tasks", os.O_WRONLY | os.O_CLOEXEC, dir_fd=at)
+            for stem, at in self._distinct
+        ]
 
     def is_empty(self, name: str) -> bool:
-        return not pids(self._group("pids", name))
+        return not pids(*self._group("pids", name))
 
     def kill(self, name: str) -> None:
-        for pid in pids(self._group("pids", name)):
+        for pid in pids(*self._group("pids", name)):
             sigkill(pid)
 
     def bound(self, memory_bytes: int, processes: int) -> None:
         memory = self._folders["memory"]
         if read(f"{memory}/memory.use_hierarchy").strip() == "0":  # before Linux 5.11
             write(f"{memory}/memory.use_hierarchy", 1)
-        _bound_memory(memory, memory_bytes, _all_sockets_bytes())
+        _bound_memory(memory, None, memory_bytes, _all_sockets_bytes())
         write(f"{self._folders['pids']}/pids.max", processes)
 
     def give_way(self, name: str) -> None:
-        write(f"{self._group('cpu', name)}/cpu.shares", _YOUNG_SHARES // _YOUNG_TO_OLD)
+        cpu, at = self._group("cpu", name)
+        write(f"{cpu}/cpu.shares", _YOUNG_SHARES // _YOUNG_TO_OLD, at)
 
     def stand_aside(self, name: str) -> None:
-        if not set_idle(self._group("cpu", name), is_idle=True):
+        if not set_idle(*self._group("cpu", name), is_idle=True):
             self.give_way(name)
 
     def come_first(self, name: str) -> bool:
-        group = self._group("cpu", name)
-        stood_aside = is_idle(group, f"{group}/cpu.shares", _YOUNG_SHARES // _YOUNG_TO_OLD)
-        if not set_idle(group, is_idle=False):
-            write(f"{group}/cpu.shares", _YOUNG_SHARES)
+        cpu, at = self._group("cpu", name)
+        stood_aside = is_idle(cpu, "cpu.shares", _YOUNG_SHARES // _YOUNG_TO_OLD, at)
+        if not set_idle(cpu, at, is_idle=False):
+            write(f"{cpu}/cpu.shares", _YOUNG_SHARES, at)
         return stood_aside
 
     def spent(self, name: str) -> Spent:
-        memory = self._group("memory", name)
+        memory, at = self._group("memory", name)
         # The peak comes last: if there is one, the group was still there when the others were read.
-        oom_killed = value(f"{memory}/memory.oom_control", "oom_kill") > 0
+        oom_killed = value(f"{memory}/memory.oom_control", "oom_kill", at) > 0
         nanoseconds = 0
-        if "cpuacct" in self._folders:
-            nanoseconds = int(read(f"{self._group('cpuacct', name)}/cpuacct.usage") or 0)
-        peak = int(read(f"{memory}/memory.max_usage_in_bytes") or 0)
+        if "cpuacct" in self._stems:
+            cpuacct, cpuacct_at = self._group("cpuacct", name)
+            nanoseconds = int(read_at_once(f"{cpuacct}/cpuacct.usage", cpuacct_at) or 0)
+        peak = int(read_at_once(f"{memory}/memory.max_usage_in_bytes", at) or 0)
         return Spent(nanoseconds / 1e6, peak, oom_killed)
 
     def remove(self, name: str) -> bool:
-        return all([rmdir(group) for group in self._groups(name)])
+        """Others than the first may only go with it: who is on the way in is in that one already."""
+        (first, first_at), *others = self._distinct
+        return rmdir(f"{first}{name}", first_at) and all([rmdir(f"{stem}{name}", at) for stem, at in others])
 
-    def _group(self, controller: str, name: str) -> str:
-        folder = self._folders[controller]
-        return f"{folder}{self._link[folder]}{name}"
-
-    def _groups(self, name: str) -> list[str]:
-        return [f"{folder}{self._link[folder]}{name}" for folder in self._distinct]
+    def _group(self, controller: str, name: str) -> _Where:
+        stem, at = self._stems[controller]
+        return f"{stem}{name}", at
 
 
 class V2:
@@ -280,15 +233,17 @@ class V2:
         return {"": self._base}
 
     def hold(self) -> None:
-        self._base = _held(self._base)
+        self._base = _below(_held(self._base), self._base)
 
-    def make(self, name: str, limits: Limits) -> None:
+    def make(self, name: str, limits: Limits, *, aside: bool) -> None:
         group = f"{self._base}/{name}"
         mkdir(group)
         write(f"{group}/memory.max", limits.memory_bytes)
         write_if_there(f"{group}/memory.swap.max", 0)
         write(f"{group}/pids.max", limits.processes)
         write(f"{group}/cpu.max", f"{_quota_us(limits.cpus)} {_PERIOD_US}")
+        if aside:
+            self.stand_aside(name)
 
     def doors(self, name: str) -> list[int]:
         """Return the group itself, for clone3(CLONE_INTO_CGROUP)."""
@@ -318,7 +273,7 @@ class V2:
 
     def come_first(self, name: str) -> bool:
         group = f"{self._base}/{name}"
-        stood_aside = is_idle(group, f"{group}/cpu.weight", 100 // _YOUNG_TO_OLD)
+        stood_aside = is_idle(group, "cpu.weight", 100 // _YOUNG_TO_OLD)
         if not set_idle(group, is_idle=False):
             write(f"{group}/cpu.weight", 100)
         return stood_aside
@@ -327,17 +282,19 @@ class V2:
         group = f"{self._base}/{name}"
         oom_killed = value(f"{group}/memory.events", "oom_kill") > 0
         cpu_ms = value(f"{group}/cpu.stat", "usage_usec") / 1e3
-        return Spent(cpu_ms, int(read(f"{group}/memory.peak") or 0), oom_killed)  # the peak last, as in V1
+        return Spent(
+            cpu_ms, int(read_at_once(f"{group}/memory.peak") or 0), oom_killed
+        )  # the peak last, as in V1
 
     def remove(self, name: str) -> bool:
         return rmdir(f"{self._base}/{name}")
 
 
-def _bound_memory(group: str, memory_bytes: int, socket_bytes: int) -> None:
+def _bound_memory(group: str, at: int | None, memory_bytes: int, socket_bytes: int) -> None:
     """Bound what a group on v1 may hold: memory, the same with swap, and of it in sockets."""
-    write(f"{group}/memory.limit_in_bytes", memory_bytes)
-    write_if_there(f"{group}/memory.memsw.limit_in_bytes", memory_bytes)
-    write_if_there(f"{group}/memory.kmem.tcp.limit_in_bytes", min(memory_bytes, socket_bytes))
+    write(f"{group}/memory.limit_in_bytes", memory_bytes, at)
+    write_if_there(f"{group}/memory.memsw.limit_in_bytes", memory_bytes, at)
+    write_if_there(f"{group}/memory.kmem.tcp.limit_in_bytes", min(memory_bytes, socket_bytes), at)
 
 
 def _mounts() -> dict[str, str]:
@@ -365,11 +322,14 @@ def _own_groups() -> dict[str, str]:
     return own
 
 
-def _held(folder: str) -> str:
-    """Return a path to `folder` that holds whatever becomes of the mount it lies on."""
-    parent, name = os.path.split(folder)
-    descriptor = os.open(parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    return f"/proc/self/fd/{descriptor}/{name}"
+def _held(folder: str) -> int:
+    """Return a descriptor that holds what is above `folder`, whatever becomes of the mount it lies on."""
+    return os.open(os.path.dirname(folder), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _below(held: int, folder: str) -> str:
+    """Return a path to `folder` that leads through what holds it."""
+    return f"/proc/self/fd/{held}/{os.path.basename(folder)}"
 
 
 def _hands_down(group: str) -> bool:
