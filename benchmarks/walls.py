@@ -126,7 +126,7 @@ class _Bench:
             while len(cells):
                 os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
                 cells.reap()
-                cells.finished()
+                list(cells.finished())
             assert os.read(reading, 64) == b"hello world\n"
 
 

@@ -11,6 +11,7 @@ import re
 import resource
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +60,10 @@ class Cells:
         self._hierarchy = hierarchy
         self._networks = networks
         self._living: dict[int, Cell] = {}
+        self._children: dict[int, Cell] = {}
+        """The same by the process that was started for each, until it is reaped."""
+        self._going: dict[int, Cell] = {}
+        """Those that are reaped, or are to be killed."""
         self._left: set[str] = set()
         """Groups that are empty and could not be removed."""
 
@@ -68,7 +73,7 @@ class Cells:
     def spawn(self, order: dict[str, Any], descriptors: tuple[int, ...]) -> None:
         """Start what `order` says, in a group of its own; raises `OSError` when it cannot be started."""
         group = self._group(order)
-        reading, writing = os.pipe2(os.O_CLOEXEC)
+        reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         cell = Cell(order["id"], reading, group, sandbox=order.get("network"))
         try:
             cell.network = self._network(cell.sandbox)
@@ -81,8 +86,7 @@ class Cells:
             raise
         finally:
             os.close(writing)
-        os.set_blocking(reading, False)
-        self._living[cell.id] = cell
+        self._living[cell.id] = self._children[cell.pid] = cell
 
     def _group(self, order: dict[str, Any]) -> str | None:
         if self._hierarchy is None:
@@ -159,6 +163,7 @@ class Cells:
         """End the cell, however far it has come. Killing one that is over is fine."""
         if cell := self._living.get(cell_id):
             cell.doomed = True
+            self._going[cell_id] = cell
             if self._hierarchy is not None and cell.group is not None:
                 with contextlib.suppress(OSError):
                     self._hierarchy.come_first(cell.group)  # to die takes a moment of a processor as well
@@ -192,18 +197,24 @@ class Cells:
                 return
             if pid == 0:
                 return
-            for cell in self._living.values():
-                if cell.pid == pid:
-                    cell.wait_status, cell.used = status, used
+            if cell := self._children.pop(pid, None):
+                cell.wait_status, cell.used = status, used
+                self._going[cell.id] = cell
 
-    def finished(self) -> list[dict[str, Any]]:
-        """Return what to say of each cell that is over by now, and forget it."""
-        over = [cell for cell in self._living.values() if self._is_over(cell)]
-        return [self._close(cell) for cell in over]
+    def finished(self) -> Iterator[dict[str, Any]]:
+        """Give what to say of each cell that is over by now; once it was said, let go of what the cell had.
+
+        The server waits for the one and nobody for the other.
+        """
+        for cell in list(self._going.values()):
+            if self._is_over(cell):
+                del self._living[cell.id], self._going[cell.id]
+                yield self._ending(cell)
+                self._let_go(cell)
 
     def waiting(self) -> bool:
         """Say whether some cell is on its way out, so that it is worth looking again soon."""
-        return any(cell.doomed or cell.wait_status is not None for cell in self._living.values())
+        return bool(self._going)
 
     def clear(self) -> bool:
         """Try again to remove what could not be; say whether nothing of the kind is left."""
@@ -247,27 +258,31 @@ class Cells:
                 self._strike(cell)
             return False
         if self._hierarchy is not None and cell.group is not None:
-            if self._hierarchy.is_empty(cell.group):
-                return self._is_removed(cell, cell.group)
-            self._hierarchy.kill(cell.group)
-            return False
+            return self._is_removed(self._hierarchy, cell, cell.group)
         # With no cgroup: bubblewrap may have been killed during set-up with its child left behind.
         if inner := self._living_inner(cell):
             processes.sigkill(inner)
             return False
         return True
 
-    def _is_removed(self, cell: Cell, group: str) -> bool:
-        """Say whether an empty group is gone, or has had its time: the kernel may need a moment or more."""
-        if cell.spent is None:
-            cell.spent = self._spent(cell)
-            cell.told_by = time.monotonic() + _REMOVED_S
-        self._discard(group)
-        return group not in self._left or time.monotonic() > cell.told_by
+    def _is_removed(self, hierarchy: Hierarchy, cell: Cell, group: str) -> bool:
+        """Say whether its group is gone, which takes that nobody is left in it.
 
-    def _close(self, cell: Cell) -> dict[str, Any]:
-        del self._living[cell.id]
-        self._let_go(cell)
+        An empty one has its time to go: the kernel may need a moment or more.
+        """
+        cell.spent = cell.spent or self._spent(cell)  # before: it goes with the group
+        if hierarchy.remove(group):
+            self._left.discard(group)
+            return True
+        if not hierarchy.is_empty(group):
+            cell.spent = None
+            hierarchy.kill(group)
+            return False
+        self._left.add(group)
+        cell.told_by = cell.told_by or time.monotonic() + _REMOVED_S
+        return time.monotonic() > cell.told_by
+
+    def _ending(self, cell: Cell) -> dict[str, Any]:
         spent = cell.spent or self._spent(cell)
         return {"says": "ended", "id": cell.id, "status": cell.wait_status, **spent._asdict()}
 
@@ -280,14 +295,14 @@ class Cells:
                 self._networks.give_back(cell.sandbox, cell.network)
 
     def _spent(self, cell: Cell) -> Spent:
-        assert cell.used is not None
-        waited = Spent((cell.used.ru_utime + cell.used.ru_stime) * 1e3, cell.used.ru_maxrss * 1024, False)
-        if self._hierarchy is None or cell.group is None:
-            return waited
-        counted = self._hierarchy.spent(cell.group)
+        counted = Spent(0, 0, False)
+        if self._hierarchy is not None and cell.group is not None:
+            counted = self._hierarchy.spent(cell.group)
+        waited = cell.used
+        assert waited is not None
         return Spent(
-            counted.cpu_ms or waited.cpu_ms,
-            counted.peak_memory_bytes or waited.peak_memory_bytes,
+            counted.cpu_ms or (waited.ru_utime + waited.ru_stime) * 1e3,
+            counted.peak_memory_bytes or waited.ru_maxrss * 1024,
             counted.oom_killed,
         )
 

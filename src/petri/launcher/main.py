@@ -230,7 +230,8 @@ def _end(cells: Cells) -> None:
     cells.kill_all()
     while len(cells) and time.monotonic() < deadline:
         cells.reap()
-        cells.finished()
+        for _ in cells.finished():
+            pass  # nobody is there to be told
         time.sleep(_LOOK_AGAIN_MS / 1000)
 
 
