@@ -10,8 +10,12 @@ FIRST_UID = 0x7000_0000
 _LAUNCHER = "petri-launcher"
 _PARKED = b"petri-parked"
 """In the command line of a Python that waits to be told what to run."""
-NETWORK = "net:"
-"""What the launcher holds of each network, and of its own; the files that tell of one are closed with it."""
+NETWORK, _MOUNTS = "net:", "mnt:"
+"""What the launcher holds of each network and the terminals that go with it, and of where it is itself.
+
+The files that tell of one are closed with it.
+"""
+_WITNESS = re.compile("/proc/[0-9]+/net/|.*/dev/pts$")
 
 
 @dataclass(frozen=True)
@@ -101,11 +105,11 @@ def _holds_only(group: str, pids: frozenset[int]) -> bool:
 
 
 def _without_those_of(ready: frozenset[int], descriptors: tuple[str, ...]) -> tuple[str, ...]:
-    """Leave out the pipe and the network that the launcher holds for each cell that stands ready."""
+    """Leave out what the launcher holds for each cell that stands ready: its pipe, network and terminals."""
     cells = sum(1 for pid in ready if _comm(pid) == "init")
-    left = [each for each in descriptors if not re.match("/proc/[0-9]+/net/", each)]
-    networks = min(cells, left.count(NETWORK) - 1)
-    for kind in ("pipe:",) * cells + (NETWORK,) * networks:
+    left = [each for each in descriptors if not _WITNESS.match(each)]
+    lent = [kind for kind in (NETWORK, _MOUNTS) for _ in range(min(cells, left.count(kind) - 1))]
+    for kind in ("pipe:",) * cells + tuple(lent):
         left.remove(kind)
     return tuple(left)
 

@@ -102,7 +102,7 @@ class _Bench:
         self, *, filtered: bool = True, hierarchy: cgroups.Hierarchy | None = None, uid: int | None = None
     ) -> None:
         """Run hello world in a cell of these walls, to its end."""
-        cells = Cells(self._gate, hierarchy, None)
+        cells = Cells(self._gate, hierarchy, None, None)
         words = list(self._words)
         if not filtered:
             at = words.index("--seccomp")

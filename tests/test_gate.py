@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from petri.engine import rootfs
+from petri.launcher import view
 from petri.launcher.networks import Networks
+from petri.launcher.terminals import Terminals
 
 SH = "/bin/sh"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
@@ -130,12 +132,33 @@ def test_the_command_is_in_the_network_that_was_given_and_no_longer_holds_it(gat
     assert "5" not in said.split()[2:]
 
 
+@needs_root
+def test_the_command_is_among_the_mounts_that_were_given_and_no_longer_holds_them(gate: str) -> None:
+    child = os.fork()
+    if child == 0:  # who makes mounts is in a view of its own, as the launcher is
+        place = view.arrange({"rootfs": str(Path(gate).parent)})
+        os._exit(0 if _is_among_mounts(f"{place}/rootfs/gate", place) else 1)
+
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def _is_among_mounts(gate: str, place: str) -> bool:
+    (folder := Path(place, "pts")).mkdir()
+    devpts = Terminals(str(folder)).make()
+    asking = f"readlink /proc/$$/ns/mnt; ls {folder}; ls /proc/$$/fd"
+    words = ("-", "-", "5", "-", "5", "-", SH, "-c", asking)
+    code, said = started(gate, *words, inherit=((devpts.namespace, 5),))
+    there = f"mnt:[{os.fstat(devpts.namespace).st_ino}]"
+    return (code, said.split()[:2], "5" in said.split()[2:]) == (0, [there, "ptmx"], False)
+
+
 @pytest.mark.parametrize(
     ("words", "step"),
     [
         (("w8-8", "-", "3", "-", "-", "-"), "enter the cell's cgroup: error 9"),
         (("b8-9", "-", "3", "-", "-", "-"), "be born in the cell's cgroup: error 9"),
         (("-", "8", "3", "-", "-", "-"), "enter the cell's network: error 9"),
+        (("-", "-", "3", "-", "8", "-"), "enter the cell's mounts: error 9"),
         (("-", "-", "3", "99=1", "-", "-"), "read a resource limit: error 22"),
         (("-", "-", "3", "-", "-", "4294967295"), "become this user: error 22"),
         (("-", "-", "3", "-", "-", "0"), "become this user: error 22"),

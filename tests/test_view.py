@@ -10,12 +10,13 @@ import pytest
 _TWICE = """
 import ctypes, sys
 from petri.launcher import view
+from petri.launcher.libc import mount
 
 libc, folder = ctypes.CDLL(None, use_errno=True), sys.argv[1]
 assert libc.unshare(0x20000) == 0
-view._mount(libc, "none", "/", None, 1 << 18 | 16384, None)
+mount(libc, "none", "/", None, 1 << 18 | 16384, None)
 for _ in range(2):
-    view._mount(libc, "petri", folder, "tmpfs", 0, "size=64k")
+    mount(libc, "petri", folder, "tmpfs", 0, "size=64k")
 view._forget(libc, folder)
 print(sum(line.split()[4] == folder for line in open("/proc/self/mountinfo")))
 """
@@ -23,6 +24,7 @@ print(sum(line.split()[4] == folder for line in open("/proc/self/mountinfo")))
 _BELOW = """
 import ctypes, os, sys
 from petri.launcher import view
+from petri.launcher.libc import mount
 
 libc, top = ctypes.CDLL(None, use_errno=True), sys.argv[1]
 view._PLACES = tuple(f"{top}/{name}" for name in ("mnt", "media", "srv"))
@@ -31,9 +33,9 @@ for folder in (f"{top}/mnt/disk", shared, *view._PLACES[1:]):
     os.makedirs(folder)
 assert libc.unshare(0x20000) == 0
 for kind in (1 << 18, 1 << 20):  # private to begin with, then shared with whoever comes from here
-    view._mount(libc, "none", "/", None, kind | 16384, None)
+    mount(libc, "none", "/", None, kind | 16384, None)
 for folder in (f"{top}/mnt/disk", shared):
-    view._mount(libc, "petri", folder, "tmpfs", 0, "size=64k")
+    mount(libc, "petri", folder, "tmpfs", 0, "size=64k")
 os.mkdir(workspaces)
 host = os.fork()
 if host:

@@ -1,12 +1,11 @@
 /* gate: what the launcher starts, and what becomes bubblewrap.
  *
  * Between a process of the launcher's and a cell lie a few steps that only the new process itself can take:
- * enter its cgroup and its network, become expendable, take its limits, get terminals of its own, become the
- * sandbox's user.
+ * enter its cgroup, its network and its mounts, become expendable, take its limits, become the sandbox's user.
  * Forking the launcher to take them in Python copies its page tables and then its pages, a millisecond for
  * every cell; this program is started without a fork (posix_spawn) and takes the same steps in a tenth of that.
  *
- * usage: gate GROUP NETWORK FROM LIMITS PTYS USER COMMAND [ARGUMENT ...]
+ * usage: gate GROUP NETWORK FROM LIMITS MOUNTS USER COMMAND [ARGUMENT ...]
  *
  *   GROUP    -          no cgroup
  *            w8-11      write `0` to descriptors 8 to 11: the `tasks` files of cgroup v1
@@ -14,7 +13,7 @@
  *   NETWORK  12         enter the network of descriptor 12; or -, where bubblewrap makes one
  *   FROM     the first descriptor that is not the command's; all from here on are closed
  *   LIMITS   7=4096,4=0 resource limits by the kernel's numbers, or -
- *   PTYS     a folder that is to hold terminals for this cell alone, 64 at most; or -
+ *   MOUNTS   13         enter the mounts of descriptor 13, with terminals for this cell alone; or -
  *   USER     a uid, which is the gid too, or - to stay
  *
  * A step that fails ends it: a cell is never made with one wall less.
@@ -30,12 +29,9 @@
 #define CLONE_NEWNET 0x40000000L
 #define CLONE_PARENT 0x8000UL
 #define CLONE_INTO_CGROUP 0x200000000UL
-#define MS_NOSUID 2
-#define MS_NOEXEC 8
 #define O_WRONLY_CLOEXEC 02000001
 #define AT_FDCWD -100
 #define EXPENDABLE "500"
-#define TERMINALS "newinstance,ptmxmode=0666,mode=620,max=64"
 
 static void complain(const char *step, long error)
 {
@@ -130,16 +126,10 @@ static void limit(const char *text)
     }
 }
 
-/* bubblewrap's own devpts knows no limit, and all of them draw on one purse (kernel.pty.max): one cell could
- * leave none to the others. This one has a limit, and goes with the mount namespace made for it. */
-static void get_terminals(const char *folder)
+static void enter_mounts(const char *mounts)
 {
-    if (*folder == '-')
-        return;
-    must(system_call(SYS_UNSHARE, CLONE_NEWNS, 0, 0, 0), "leave the launcher's mounts");
-    must(system_call_of_five(SYS_MOUNT, (long)"devpts", (long)folder, (long)"devpts", MS_NOSUID | MS_NOEXEC,
-                             (long)TERMINALS),
-         "get terminals");
+    if (*mounts != '-')
+        must(system_call(SYS_SETNS, (long)number(mounts), CLONE_NEWNS, 0, 0), "enter the cell's mounts");
 }
 
 static void become_user(const char *user)
@@ -167,9 +157,9 @@ void begin(long *stack)
     enter(argv[1]);
     become_expendable();
     enter_network(argv[2]);
+    enter_mounts(argv[5]);
     must(system_call(SYS_CLOSE_RANGE, (long)number(argv[3]), ~0U, 0, 0), "close what is not the cell's");
     limit(argv[4]);
-    get_terminals(argv[5]);
     become_user(argv[6]);
     must(system_call(SYS_EXECVE, (long)argv[7], (long)(argv + 7), (long)envp, 0), "start the cell's program");
 }

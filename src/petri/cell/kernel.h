@@ -19,11 +19,9 @@
 #define SYS_SETRESUID 117
 #define SYS_SETRESGID 119
 #define SYS_PRCTL 157
-#define SYS_MOUNT 165
 #define SYS_EXIT_GROUP 231
 #define SYS_OPENAT 257
 #define SYS_PPOLL 271
-#define SYS_UNSHARE 272
 #define SYS_DUP3 292
 #define SYS_PIPE2 293
 #define SYS_PRLIMIT64 302
@@ -50,7 +48,6 @@ __asm__(".globl system_call\n"
 #elif defined(__aarch64__)
 #define SYS_DUP3 24
 #define SYS_FCNTL 25
-#define SYS_MOUNT 40
 #define SYS_CHDIR 49
 #define SYS_OPENAT 56
 #define SYS_CLOSE 57
@@ -60,7 +57,6 @@ __asm__(".globl system_call\n"
 #define SYS_PWRITE64 68
 #define SYS_PPOLL 73
 #define SYS_EXIT_GROUP 94
-#define SYS_UNSHARE 97
 #define SYS_SETRESUID 147
 #define SYS_SETRESGID 149
 #define SYS_SETGROUPS 159

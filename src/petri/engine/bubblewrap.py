@@ -150,7 +150,6 @@ class BubblewrapEngine:
             "uid": place.owner,
             # By its folder: builds have one name for all tenants, and take turns as the same few owners.
             "network": f"{place.folder} {place.owner}" if self._launcher.hello.networks else None,
-            "ptys": self._terminals(),
             "limits": {
                 "cpus": limits.cpus,
                 "memory_bytes": limits.memory_bytes,
@@ -178,10 +177,6 @@ class BubblewrapEngine:
         # Links are a project's own, thousands perhaps, or a run's own: nobody would ask for them again.
         put = _put_into_words if found.links else _words_in_use
         return put(found, is_ahead=ahead is not None)
-
-    def _terminals(self) -> str | None:
-        devices = self._launcher.hello.devices
-        return None if devices is None else f"{devices}/pts"
 
     def _seen(self, folder: Path) -> str:
         """Return where the launcher sees `folder`."""

@@ -18,6 +18,7 @@ from typing import Any
 from petri.launcher import processes
 from petri.launcher.cgroups import Hierarchy, Limits, Spent, Unusable, name_of
 from petri.launcher.networks import Network, Networks
+from petri.launcher.terminals import Devpts, Terminals
 
 _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 """All a bubblewrap gets: its own environment can be read from inside the cell."""
@@ -38,6 +39,8 @@ class Cell:
     sandbox: str | None
     """Whose next cell gets its network; nobody's if None."""
     network: Network | None = None
+    devpts: Devpts | None = None
+    """Its terminals, where we make some and no network brings them."""
     pid: int = -1
     said: bytes = b""
     """What bubblewrap said so far: it writes its line in pieces."""
@@ -54,11 +57,18 @@ class Cell:
 class Cells:
     """Every cell there is."""
 
-    def __init__(self, gate: str, hierarchy: Hierarchy | None, networks: Networks | None) -> None:
+    def __init__(
+        self,
+        gate: str,
+        hierarchy: Hierarchy | None,
+        networks: Networks | None,
+        terminals: Terminals | None,
+    ) -> None:
         self._gate = gate
         """The program that becomes bubblewrap; see `cell/gate.c`."""
         self._hierarchy = hierarchy
         self._networks = networks
+        self._terminals = terminals
         self._living: dict[int, Cell] = {}
         self._children: dict[int, Cell] = {}
         """The same by the process that was started for each, until it is reaped."""
@@ -77,11 +87,14 @@ class Cells:
         cell = Cell(order["id"], reading, group, sandbox=order.get("network"))
         try:
             cell.network = self._network(cell.sandbox)
+            if cell.network is None and self._terminals is not None:
+                cell.devpts = self._terminals.make()
             cell.pid = self._start(order, (*descriptors, writing), cell)
         except OSError:
             os.close(reading)
-            if cell.network is not None:
-                cell.network.close()  # for good: we do not know whether anybody is in there
+            for lent in (cell.network, cell.devpts):
+                if lent is not None:
+                    lent.close()  # for good: we do not know whether anybody is in there
             self._discard(group)
             raise
         finally:
@@ -112,14 +125,14 @@ class Cells:
 
     def _start(self, order: dict[str, Any], descriptors: tuple[int, ...], cell: Cell) -> int:
         if self._hierarchy is None or cell.group is None:
-            return self._spawn(order, descriptors, [], "", cell.network)
+            return self._spawn(order, descriptors, [], "", cell)
         doors = self._hierarchy.doors(cell.group)
         hearing = -1
         try:
             if self._hierarchy.way_in == _BORN:
                 hearing, telling = os.pipe2(os.O_CLOEXEC)
                 doors.append(telling)
-            pid = self._spawn(order, descriptors, doors, self._hierarchy.way_in, cell.network)
+            pid = self._spawn(order, descriptors, doors, self._hierarchy.way_in, cell)
         except OSError:
             if hearing >= 0:
                 os.close(hearing)
@@ -135,20 +148,21 @@ class Cells:
         descriptors: tuple[int, ...],
         doors: list[int],
         way_in: str,
-        network: Network | None,
+        cell: Cell,
     ) -> int:
         """Start the gate. What it inherits is what is named here: everything else closes as it starts."""
         targets = order["targets"]
         first = max(targets) + 1
-        lent = [] if network is None else [network.namespace]
+        devpts = cell.devpts if cell.network is None else cell.network.devpts
+        lent = [each.namespace for each in (cell.network, devpts) if each is not None]
         behind = range(first, first + len(doors) + len(lent))
         sources = zip((*descriptors, *doors, *lent), (*targets, *behind), strict=True)
         words = (
             f"{way_in}{first}-{first + len(doors) - 1}" if doors else "-",
-            str(behind[-1]) if lent else "-",
+            "-" if cell.network is None else str(first + len(doors)),
             str(first),
             ",".join(f"{kind}={most}" for kind, most in order["rlimits"]) or "-",
-            order.get("ptys") or "-",
+            "-" if devpts is None else str(behind[-1]),
             "-" if order["uid"] is None else str(order["uid"]),
         )
         return os.posix_spawn(
@@ -288,6 +302,8 @@ class Cells:
 
     def _let_go(self, cell: Cell) -> None:
         os.close(cell.status_fd)
+        if cell.devpts is not None:
+            cell.devpts.close()
         if cell.network is not None and self._networks is not None:
             if cell.sandbox is None:
                 cell.network.close()

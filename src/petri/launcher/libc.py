@@ -9,3 +9,17 @@ def check(answer: int, what: str) -> None:
     if answer != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"could not {what}: {os.strerror(number)}")
+
+
+def mount(
+    libc: ctypes.CDLL, source: str, target: str, kind: str | None, flags: int, options: str | None
+) -> None:
+    """Mount as mount(2) does; `libc` keeps its errors."""
+    answer = libc.mount(
+        source.encode(),
+        target.encode(),
+        kind.encode() if kind else None,
+        ctypes.c_ulong(flags),
+        options.encode() if options else None,
+    )
+    check(answer, f"mount {target}")

@@ -15,6 +15,7 @@ from typing import Any
 from petri.launcher import cgroups, keeper, protocol, view
 from petri.launcher.cells import Cells
 from petri.launcher.networks import Networks
+from petri.launcher.terminals import Terminals
 
 _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 15, 36
 _LOOK_AGAIN_MS = 2
@@ -139,7 +140,8 @@ def _prepare(settings: dict[str, Any]) -> tuple[Cells, cgroups.Hierarchy | None,
         hierarchy, missing, groups = None, str(error), None
     place = view.arrange(settings["folders"]) if settings["private_view"] else None
     devices = view.make_devices(place) if place else None
-    networks = _networks() if place and settings["lends_networks"] else None
+    terminals = Terminals(f"{devices}/pts") if devices else None
+    networks = _networks(terminals) if place and settings["lends_networks"] else None
     gate = f"{place}/rootfs/gate" if place else f"{settings['folders']['rootfs']}/gate"
     hello = {
         "says": "ready",
@@ -150,13 +152,13 @@ def _prepare(settings: dict[str, Any]) -> tuple[Cells, cgroups.Hierarchy | None,
         "devices": devices,
         "networks": networks is not None,
     }
-    return Cells(gate, hierarchy, networks), hierarchy, hello
+    return Cells(gate, hierarchy, networks, terminals), hierarchy, hello
 
 
-def _networks() -> Networks | None:
+def _networks(terminals: Terminals | None) -> Networks | None:
     """Return who makes the networks of cells; None if this root may make none."""
     try:
-        networks = Networks()
+        networks = Networks(terminals)
         networks.take("trial").close()
     except OSError:
         return None

@@ -13,9 +13,10 @@ import socket
 import struct
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from petri.launcher.libc import check
+from petri.launcher.terminals import Devpts, Terminals
 
 _CLONE_NEWNET = 0x4000_0000
 _SIOCSIFFLAGS = 0x8914
@@ -33,23 +34,31 @@ _IDLE_S = 2.0
 at all, and nothing is to be left of a sandbox that is no more."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """One network, held open by us. Two of them are never the same."""
+    """One network, held open by us."""
 
     namespace: int
     witnesses: tuple[int, ...]
     """Files that tell what became of it; opened inside, they tell of inside from anywhere."""
     as_made: tuple[bytes, ...]
+    devpts: Devpts | None = None
+    """The terminals that are lent with it. One that is held by nobody's process is held by a socket."""
 
     def is_untouched(self) -> bool:
         """Say whether nothing was ever sent, and nothing is held: no connection, no port, no flow label."""
         return _heard(self.witnesses) == self.as_made
 
+    def is_as_made(self) -> bool:
+        """Say whether that is so, and the terminals are as they were made."""
+        return self.is_untouched() and (self.devpts is None or self.devpts.is_untouched())
+
     def close(self) -> None:
         """Let go of it: the kernel takes it apart once nobody is inside."""
         for descriptor in (self.namespace, *self.witnesses):
             os.close(descriptor)
+        if self.devpts is not None:
+            self.devpts.close()
 
 
 class Networks:
@@ -59,7 +68,9 @@ class Networks:
     network. To enter the network one is in takes the same right.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, terminals: Terminals | None = None) -> None:
+        self._terminals = terminals
+        """Who makes those that are lent with them."""
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -73,7 +84,7 @@ class Networks:
     def take(self, sandbox: str) -> Network:
         """Return a network for a cell of `sandbox`; raises `OSError` when there cannot be one."""
         for network in [network for network, (owner, _) in self._free.items() if owner == sandbox]:
-            if network.is_untouched():  # still: to leave a multicast group is told a moment later
+            if network.is_as_made():  # still: to leave a multicast group is told a moment later
                 del self._free[network]
                 return network
             self._drop(network)
@@ -98,6 +109,17 @@ class Networks:
         return None
 
     def make(self) -> Network:
+        """Make a network, with terminals where there are such."""
+        network = self._make()
+        if self._terminals is None:
+            return network
+        try:
+            return replace(network, devpts=self._terminals.make())
+        except OSError:
+            network.close()
+            raise
+
+    def _make(self) -> Network:
         """Make a network from within, for a moment; a launcher that cannot get out of it again must end."""
         check(self._libc.unshare(_CLONE_NEWNET), "make a network")
         try:

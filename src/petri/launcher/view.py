@@ -11,7 +11,7 @@ import re
 import stat
 import sys
 
-from petri.launcher.libc import check
+from petri.launcher.libc import check, mount
 
 _CLONE_NEWNS = 0x0002_0000
 _MNT_DETACH = 2
@@ -46,12 +46,12 @@ def arrange(folders: dict[str, str]) -> str:
     libc = ctypes.CDLL(None, use_errno=True)
     check(libc.unshare(_CLONE_NEWNS), "unshare the mount namespace")
     # A slave, not private: what the host mounts under the workspaces later must show up here too.
-    _mount(libc, "none", "/", None, _MS_REC | _MS_SLAVE, None)
+    mount(libc, "none", "/", None, _MS_REC | _MS_SLAVE, None)
     held = {name: os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for name, path in folders.items()}
-    _mount(libc, "petri", place, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=0711,size=64k")
+    mount(libc, "petri", place, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=0711,size=64k")
     for name, descriptor in held.items():
         os.mkdir(f"{place}/{name}", 0o711)
-        _mount(libc, f"/proc/self/fd/{descriptor}", f"{place}/{name}", None, _MS_BIND | _MS_REC, None)
+        mount(libc, f"/proc/self/fd/{descriptor}", f"{place}/{name}", None, _MS_BIND | _MS_REC, None)
         os.close(descriptor)
     _forget_the_rest(libc, place)
     return place
@@ -75,7 +75,7 @@ def make_devices(place: str) -> str | None:
     folder = f"{place}/dev"
     libc = ctypes.CDLL(None, use_errno=True)
     os.mkdir(folder, 0o755)
-    _mount(libc, "petri", folder, "tmpfs", _MS_NOSUID | _MS_NOEXEC, "mode=0755,size=64k")
+    mount(libc, "petri", folder, "tmpfs", _MS_NOSUID | _MS_NOEXEC, "mode=0755,size=64k")
     try:
         for name, numbers in _DEVICES.items():
             os.mknod(f"{folder}/{name}", stat.S_IFCHR, os.makedev(*numbers))
@@ -88,7 +88,7 @@ def make_devices(place: str) -> str | None:
     for name in _MOUNT_POINTS:
         os.mkdir(f"{folder}/{name}")
         os.chmod(f"{folder}/{name}", 0o755)
-    _mount(libc, "petri", folder, None, _MS_REMOUNT | _MS_RDONLY | _MS_NOSUID | _MS_NOEXEC, None)
+    mount(libc, "petri", folder, None, _MS_REMOUNT | _MS_RDONLY | _MS_NOSUID | _MS_NOEXEC, None)
     if not any(_is_within(path, "/dev") for path in _ours()):
         _forget(libc, "/dev")
     return folder
@@ -127,16 +127,3 @@ def _mounted() -> set[str]:
 
 def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(f"{folder}/")
-
-
-def _mount(
-    libc: ctypes.CDLL, source: str, target: str, kind: str | None, flags: int, options: str | None
-) -> None:
-    answer = libc.mount(
-        source.encode(),
-        target.encode(),
-        kind.encode() if kind else None,
-        ctypes.c_ulong(flags),
-        options.encode() if options else None,
-    )
-    check(answer, f"mount {target}")
