@@ -22,6 +22,8 @@ _BRIEF_BYTES = 8192
 _SHOWN_BYTES = 1 << 16
 """More than there is room for in what is shown of a process that was parked."""
 _WINDOW_BYTES = 1 << 16
+_PLACEHOLDERS = ("petri-parked", "#petri-parked")
+"""What the last word of an interpreter that was started ahead is, but for its dots."""
 _TELLING = 16
 """Characters of the placeholder that nothing else begins with: few are found sooner than thousands."""
 _SAMPLE = 4
@@ -204,6 +206,14 @@ def _is_made_by_the_program() -> bool:
     return True
 
 
+def _is_started_ahead() -> bool:
+    """Say whether this interpreter is to wait for a command. It need not be: others may be given our folder.
+
+    Whoever reads `/proc/self/environ` finds it there, and may hand it on to what he starts.
+    """
+    return sys.orig_argv[-1].rstrip(".") in _PLACEHOLDERS
+
+
 def _park() -> None:
     """Wait for the brief, be ready for what it says, and wait for the word; then nothing of this is left."""
     placeholder = sys.orig_argv[-1]
@@ -238,7 +248,7 @@ def _park() -> None:
 
 try:
     _is_needed = not _leave_no_trace()
-    if not _is_made_by_the_program():
+    if not _is_made_by_the_program() and _is_started_ahead():
         _park()
 except BaseException:  # noqa: BLE001 - whatever it was, what comes next must not run
     # `site` would say so and go on, with a script that nobody has asked for.
