@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -112,6 +113,32 @@ def test_what_just_fits_and_what_just_does_not_are_no_different(
 ) -> None:
     seen = ways.run(program(most + over))
 
+    assert seen["parked"] == seen["cold"] == seen.get("bare", seen["cold"])
+
+
+_TELL = b"""import hashlib, os, sys
+said = (sys.argv, sys.orig_argv, list(os.environ.items()), sys.stdin.read())
+print([len(each) for each in said], hashlib.sha256(repr(said).encode()).hexdigest())
+"""
+LARGE: dict[str, dict[str, Any]] = {
+    "stdin": {"stdin": "x\u00fc\U0001f600\n" * 400_000},
+    "one argument": {"args": ["x" * 131_071]},
+    "arguments": {"args": ["x" * 100_000] * 14},
+    "many arguments": {"args": [str(number) for number in range(7_000)]},
+    "wide arguments": {"args": ["\u00fc" * 5_000, "\U0001f600" * 5_000]},
+    "variables": {"env": {"LONG": "x" * 100_000, **{f"V{number}": "\u00fc" for number in range(500)}}},
+    "all": {"stdin": "x" * 3_000_000, "args": ["x" * 100_000] * 10, "env": {"LONG": "x" * 100_000}},
+}
+
+
+@pytest.mark.parametrize("form", ["file", "code"])
+@pytest.mark.parametrize("body", LARGE.values(), ids=LARGE)
+def test_what_is_large_is_no_different(ways: Ways, form: str, body: dict[str, Any]) -> None:
+    said = {"filename": "main.py"} if form == "file" else {"code": _TELL.decode()}
+
+    seen = ways.run(Program("large", {**said, **body}, {"main.py": _TELL}, {}))
+
+    assert (seen["cold"].exit_code, seen["cold"].stderr) == (0, b"")
     assert seen["parked"] == seen["cold"] == seen.get("bare", seen["cold"])
 
 
