@@ -8,6 +8,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,8 @@ def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ways]:
             Cells(cold, cold_http, must_park=False),
             Cells(parked, parked_http, must_park=True),
         )
+    # Or it would be a cell without a Python that was compared, and nobody would know.
+    assert "is not started ahead" not in parked.log(), parked.log()
     for server in (cold, parked):
         assert server.stop() == 0, server.log()
 
@@ -139,6 +142,25 @@ def test_what_is_large_is_no_different(ways: Ways, form: str, body: dict[str, An
     seen = ways.run(Program("large", {**said, **body}, {"main.py": _TELL}, {}))
 
     assert (seen["cold"].exit_code, seen["cold"].stderr) == (0, b"")
+    assert seen["parked"] == seen["cold"] == seen.get("bare", seen["cold"])
+
+
+OF_A_HOST = "main: names of main", "state: order of loaded modules", "state: cache of importers"
+"""Of the programs above, those that would tell."""
+
+
+@pytest.mark.parametrize("name", OF_A_HOST)
+def test_where_the_host_has_no_sitecustomize_it_is_no_different(ways: Ways, name: str) -> None:
+    program = next(each for each in programs() if each.name == name)
+    with ExitStack() as stack:
+        for server in (ways.cold.server, ways.parked.server):
+            for own in (server.home / "petri/engine/rootfs/etc").glob("python3*/sitecustomize.py"):
+                stack.callback(own.with_suffix(".aside").rename, own)
+                own.rename(own.with_suffix(".aside"))
+        cold, parked = (Cells(each.server, each.http, each.must_park) for each in (ways.cold, ways.parked))
+        seen = Ways(ways.bare, cold, parked).run(program)
+
+    assert b"sitecustomize" not in seen["cold"].stdout
     assert seen["parked"] == seen["cold"] == seen.get("bare", seen["cold"])
 
 
