@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from tests.calls import create, eventually, put, run
 from tests.conftest import Server
 from tests.exactly.cells import Cells
 from tests.exactly.programs import WITH_PACKAGES, Program, programs
 from tests.package_index import PackageIndex, wheel
+from tests.ready import first_processes
 
 pytestmark = pytest.mark.long
 
@@ -21,6 +23,7 @@ EARLY = {"early.py": "import os\nos.write(1, b'early\\n')\n", "early.pth": "impo
 def index() -> Iterator[PackageIndex]:
     index = PackageIndex()
     index.add("plain", "1.0", plain=PLAIN)
+    index.add("other", "1.0")
     index.put("early", "1.0", wheel("early", "1.0", files=EARLY))
     yield index
     index.stop()
@@ -70,3 +73,19 @@ def test_no_python_is_started_ahead_where_packages_bring_code_for_every_start(
     seen = cells[1].run(program)
 
     assert (int(seen.stdout.split()[-1]) > 1000) == is_ahead
+
+
+def test_a_cell_that_stands_with_the_former_packages_serves_no_run_with_others(
+    cells: tuple[Cells, Cells],
+) -> None:
+    http = cells[1].http
+    sandbox = create(http)
+    put(http, sandbox, "main.py", "import other\nprint(other.version)")
+    put(http, sandbox, "requirements.txt", "plain")
+    run(http, sandbox, filename="main.py", dependencies="manifest-only")
+    eventually(lambda: first_processes(cells[1].server, sandbox) != [])
+
+    put(http, sandbox, "requirements.txt", "other")
+    told = run(http, sandbox, filename="main.py", dependencies="manifest-only")
+
+    assert (told["exit_code"], told["stdout"]) == (0, "1.0\n")
