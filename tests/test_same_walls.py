@@ -85,3 +85,23 @@ async def test_code_finds_the_same_walls_in_a_cell_that_stood_ready(
     stood_ready = await posture(bench, ahead, parked=True)
 
     assert stood_ready == made_for_it
+
+
+@pytest.mark.parametrize(
+    "ahead", [Ahead(PYTHON, "file"), None], ids=["a Python that makes way", "nobody ahead"]
+)
+async def test_another_program_there_is_held_to_the_same_signals_and_has_the_same_open(
+    bench: Bench, ahead: Ahead | None
+) -> None:
+    """Python ignores some signals of its own accord, and exec keeps that: `yes | head` would never end."""
+    script = "grep -E 'Sig(Ign|Blk)' /proc/self/status; ls /proc/self/fd; yes | head -n 1"
+    command = Command(("/bin/sh", "-c", script), "/workspace", 20, ENV)
+    assert isinstance(bench.engine, Parks)
+    await bench.engine.exec(bench.place, command, bench.take, Leash.loose())
+    made_for_it, bench.screen["stdout"] = bytes(bench.screen["stdout"]), bytearray()
+
+    cell = await bench.engine.park(bench.place, ahead)
+    outcome = await cell.exec(command, bench.take, Leash.loose())
+
+    assert outcome.exit_code == 0
+    assert bench.screen == {"stdout": made_for_it, "stderr": b""}
