@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from petri.engine import Ahead, Leash, Mount, Place
+from petri.engine import Ahead, Leash, Link, Mount, Place
 from petri.engine.fake import FakeCell, FakeEngine
 from petri.model import Command, Limits, Outcome
 from petri.operations import parking
@@ -97,11 +97,15 @@ async def test_a_run_has_the_cell_that_stands_for_it_and_a_cell_has_one_run(lot:
 @pytest.mark.parametrize(
     "other",
     [
+        {"limits": replace(LIMITS, cpus=2)},
         {"limits": replace(LIMITS, memory_bytes=2**27)},
+        {"limits": replace(LIMITS, processes=9)},
+        {"limits": replace(LIMITS, tmp_bytes=2**20)},
         {"limits": replace(LIMITS, open_files=64)},
         {"limits": replace(LIMITS, disk_bytes=2**20)},
         {"owner": 1234},
         {"mounts": (Mount(Path("/usr"), "/environment/python"),)},
+        {"links": (Link("/workspace/src", "/environment/links/src"),)},
     ],
     ids=str,
 )
