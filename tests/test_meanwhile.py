@@ -1,5 +1,7 @@
 """Whatever becomes of a sandbox while a cell stands in it, its next run is what it is where none stood."""
 
+import io
+import tarfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -65,6 +67,17 @@ class Box:
         done = self.http.patch(f"/v1/sandboxes/{self.id}", json=changes)
         assert done.status_code == 200, done.text
 
+    def link(self, name: str, target: str) -> None:
+        """Have a link uploaded: no run may come between."""
+        packed, header = io.BytesIO(), tarfile.TarInfo(name)
+        header.type, header.linkname = tarfile.SYMTYPE, target
+        with tarfile.open(fileobj=packed, mode="w") as archive:
+            archive.addfile(header)
+        sent = self.http.post(
+            f"/v1/sandboxes/{self.id}/files?extract=true", files={"file": ("link.tar", packed.getvalue())}
+        )
+        assert sent.status_code == 201, sent.text
+
     def probe(self) -> dict[str, Any]:
         told = run(self.http, self.id, **{**MAIN, **(self.body or {})})
         return {name: told[name] for name in ANSWERED}
@@ -91,6 +104,28 @@ def another_program_is_uploaded(box: Box) -> None:
 def files_are_uploaded_over_its_folder(box: Box) -> None:
     box.http.delete(files_url(box.id, "d"))
     put(box.http, box.id, "d/new.py", "x = 1")
+
+
+def its_program_becomes_a_link(box: Box) -> None:
+    put(box.http, box.id, "v2/real.py", PROBE)
+    box.http.delete(files_url(box.id, "main.py"))
+    box.link("main.py", "v2/real.py")
+
+
+def its_folder_becomes_a_link(box: Box) -> None:
+    put(box.http, box.id, "e/new.py", PROBE)
+    box.http.delete(files_url(box.id, "d"))
+    box.link("d", "e")
+    box.body = {"filename": "d/new.py"}
+
+
+def all_that_a_start_could_read_appears(box: Box) -> None:
+    """In the folder of the script, which is none of the places that a start looks at."""
+    for name in ("pyvenv.cfg", "python311._pth", "python3._pth"):
+        put(box.http, box.id, name, "home = /workspace")
+    for name in ("sitecustomize", "usercustomize", "site", "os", "zipimport", "encodings/__init__"):
+        put(box.http, box.id, f"{name}.py", "print('read')")
+    put(box.http, box.id, "read.pth", "import os; print('read')")
 
 
 def packages_of_its_user_appear(box: Box) -> None:
@@ -198,7 +233,8 @@ def it_sees_another(box: Box) -> None:
 
 CHANGES = [
     *(a_file_is_replaced, its_program_is_replaced, its_program_is_deleted_and_uploaded),
-    *(another_program_is_uploaded, files_are_uploaded_over_its_folder, packages_of_its_user_appear),
+    *(another_program_is_uploaded, files_are_uploaded_over_its_folder, its_program_becomes_a_link),
+    *(its_folder_becomes_a_link, all_that_a_start_could_read_appears, packages_of_its_user_appear),
     *(it_is_restored, its_last_run_is_undone, it_is_forked, its_fork_is_run),
     *(it_has_less_memory, it_has_less_disk, it_has_fewer_processes, it_has_fewer_files_open),
     *(it_has_less_of_tmp, it_has_another_time_limit, it_is_to_say_less),
