@@ -15,6 +15,7 @@ import httpx
 import pytest
 from benchmarks.footprint import launcher_of, standing
 
+from petri.operations.parking import CELL_BYTES
 from tests.calls import create, eventually, put, run, workspaces
 from tests.conftest import Server
 from tests.ready import first_processes, have_one_stand, run_ready
@@ -173,3 +174,37 @@ def test_a_cell_that_stands_takes_no_processor_and_is_nobody_s_run(
     assert set(first_processes(host, sandbox)) <= set(seen[-1])
     assert len(http.get(f"/v1/sandboxes/{sandbox}/runs").json()["runs"]) == 1
     assert http.get("/v1/metrics").json()["running"] == 0
+
+
+@pytest.mark.parametrize("body", KINDS.values(), ids=KINDS)
+def test_a_cell_that_stands_takes_no_more_memory_than_it_is_counted_for(
+    host: Server, http: httpx.Client, body: dict[str, Any]
+) -> None:
+    sandbox = create(http)
+    put(http, sandbox, "main.py", "pass")
+    have_one_stand(host, http, sandbox, **body)
+    time.sleep(0.5)  # for an interpreter to have started
+
+    taken = [_memory_of(pid) for pid in first_processes(host, sandbox)]
+
+    assert taken != []
+    assert 0 < max(taken) <= CELL_BYTES
+
+
+def _memory_of(pid: int) -> int:
+    """Return what the kernel has the whole cell of a process pay for."""
+    groups = [line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
+    for _, controllers, path in groups:
+        for mounted in _mounts_of(controllers):
+            for name in ("memory.usage_in_bytes", "memory.current"):
+                if (file := Path(f"{mounted}{path}/{name}")).exists():
+                    return int(file.read_text())
+    raise AssertionError(f"{groups} count no memory")
+
+
+def _mounts_of(controllers: str) -> list[str]:
+    mounts = [line.split(" - ") for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    kind = "cgroup" if controllers else "cgroup2"
+    wanted = set(filter(None, controllers.split(",")))
+    found = [(before.split()[4], behind.split()) for before, behind in mounts]
+    return [at for at, (type_, _, options) in found if type_ == kind and wanted <= set(options.split(","))]
