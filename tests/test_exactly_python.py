@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import coverage
 import pytest
 
 from petri.engine.ahead import _MOST_CODE, _MOST_FILENAME
@@ -142,6 +143,41 @@ def test_what_is_large_is_no_different(ways: Ways, form: str, body: dict[str, An
     seen = ways.run(Program("large", {**said, **body}, {"main.py": _TELL}, {}))
 
     assert (seen["cold"].exit_code, seen["cold"].stderr) == (0, b"")
+    assert seen["parked"] == seen["cold"] == seen.get("bare", seen["cold"])
+
+
+_COVERED = {
+    "target.py": b"def f(x):\n    if x:\n        return 1\n    return 2\nf(1)\n",
+    "main.py": b"import sys, target\nprint(sys.argv, __name__)\n",
+}
+_MEASURE = """
+import sys
+sys.dont_write_bytecode = True
+import coverage
+measured = coverage.Coverage(branch=True, data_file=None)
+measured.start()
+import target
+measured.stop()
+measured.report(show_missing=True, file=sys.stdout)
+"""
+COVERAGES: dict[str, dict[str, Any]] = {
+    "by the script": {"filename": "measure.py"},
+    "by code": {"code": _MEASURE},
+    "of a script": {
+        "command": "run='python3 -B -m coverage'; $run run --branch main.py a && $run report -m; rm .coverage"
+    },
+}
+
+
+@pytest.mark.parametrize("body", COVERAGES.values(), ids=COVERAGES)
+def test_coverage_measures_the_same(ways: Ways, body: dict[str, Any]) -> None:
+    installed = Path(coverage.__file__).parent
+    package = {str(file.relative_to(installed.parent)): file for file in installed.rglob("*.py")}
+    files = {**{path: file.read_bytes() for path, file in package.items()}, **_COVERED}
+
+    seen = ways.run(Program("coverage", body, {**files, "measure.py": _MEASURE.encode()}, {}))
+
+    assert b"target.py       5      1      2      1    71%   4\n" in seen["cold"].stdout, seen["cold"].stderr
     assert seen["parked"] == seen["cold"] == seen.get("bare", seen["cold"])
 
 
