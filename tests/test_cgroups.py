@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from benchmarks.footprint import groups_of, launcher_of, standing
 
-from petri.launcher.cgroups import V1, V2, sweep
+from petri.launcher.cgroups import V1, V2, Hierarchy, Limits, find, sweep
 from tests.calls import create, eventually, run
 from tests.conftest import Server
 
@@ -144,6 +144,32 @@ def test_who_waits_for_a_command_stands_aside_until_it_has_one(tmp_path: Path, *
         after = said(cell, "cpu.idle" if has_idle else share)
 
         assert (before, after) == (("1", "0") if has_idle else (less, full))
+
+
+@needs_root
+def test_who_stood_aside_has_the_share_again_that_a_cell_is_made_with() -> None:
+    """By the kernel's own files: who is idle no more has 1024 there, as much as the whole server has."""
+    if _cpu_group(os.getpid()) is None:
+        pytest.skip("on cgroup v2 the kernel gives the weight back that a cell is made with")
+    hierarchy = find(f"petri-test-{os.getpid()}")
+    try:
+        hierarchy.make("cell-1", Limits(cpus=1, memory_bytes=GIB, processes=64))
+        as_made = _shares(hierarchy)
+        hierarchy.stand_aside("cell-1")
+        aside = _shares(hierarchy)
+        hierarchy.come_first("cell-1")
+        first = _shares(hierarchy)
+    finally:
+        for base in hierarchy.bases():
+            sweep(base)
+
+    assert aside < as_made
+    assert first == as_made
+
+
+def _shares(hierarchy: Hierarchy) -> int:
+    assert isinstance(hierarchy, V1)
+    return int(Path(hierarchy._group("cpu", "cell-1"), "cpu.shares").read_text())
 
 
 @needs_root

@@ -172,8 +172,9 @@ class V1:
     def come_first(self, name: str) -> bool:
         cpu, at = self._group("cpu", name)
         stood_aside = is_idle(cpu, "cpu.shares", _YOUNG_SHARES // _YOUNG_TO_OLD, at)
-        if not set_idle(cpu, at, is_idle=False):
-            write(f"{cpu}/cpu.shares", _YOUNG_SHARES, at)
+        set_idle(cpu, at, is_idle=False)
+        # Whoever is idle no more has 1024, as much as the whole server has, and not what it had before.
+        write(f"{cpu}/cpu.shares", _YOUNG_SHARES, at)
         return stood_aside
 
     def spent(self, name: str) -> Spent:
