@@ -37,10 +37,10 @@ def cells(tmp_path_factory: pytest.TempPathFactory, index: PackageIndex) -> Iter
     parked = Server(tmp_path_factory.mktemp("parked"), asks).start()
     with cold.client() as cold_http, parked.client() as parked_http:
         yield Cells(cold, cold_http, must_park=False), Cells(parked, parked_http, must_park=True)
-    # Or it would be a cell without a Python that was compared, and nobody would know.
-    assert "is not started ahead" not in parked.log(), parked.log()
     for server in (cold, parked):
         assert server.stop() == 0, server.log()
+    # Or it would be a cell without a Python that was compared, and nobody would know.
+    assert "is not started ahead" not in parked.log(), parked.log()
 
 
 PACKAGES = {"plain": "plain", "and-early": "plain\nearly"}

@@ -60,10 +60,10 @@ def ways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ways]:
             Cells(cold, cold_http, must_park=False),
             Cells(parked, parked_http, must_park=True),
         )
-    # Or it would be a cell without a Python that was compared, and nobody would know.
-    assert "is not started ahead" not in parked.log(), parked.log()
     for server in (cold, parked):
         assert server.stop() == 0, server.log()
+    # Or it would be a cell without a Python that was compared, and nobody would know.
+    assert "is not started ahead" not in parked.log(), parked.log()
 
 
 def _server(home: Path, more: dict[str, str]) -> Server:
