@@ -153,7 +153,7 @@ def test_who_stood_aside_has_the_share_again_that_a_cell_is_made_with() -> None:
         pytest.skip("on cgroup v2 the kernel gives the weight back that a cell is made with")
     hierarchy = find(f"petri-test-{os.getpid()}")
     try:
-        hierarchy.make("cell-1", Limits(cpus=1, memory_bytes=GIB, processes=64))
+        hierarchy.make("cell-1", Limits(cpus=1, memory_bytes=GIB, processes=64), aside=False)
         as_made = _shares(hierarchy)
         hierarchy.stand_aside("cell-1")
         aside = _shares(hierarchy)
@@ -169,7 +169,9 @@ def test_who_stood_aside_has_the_share_again_that_a_cell_is_made_with() -> None:
 
 def _shares(hierarchy: Hierarchy) -> int:
     assert isinstance(hierarchy, V1)
-    return int(Path(hierarchy._group("cpu", "cell-1"), "cpu.shares").read_text())
+    folder, at = hierarchy._group("cpu", "cell-1")
+    assert at is None, "nobody has had it hold its folders"
+    return int(Path(folder, "cpu.shares").read_text())
 
 
 @needs_root

@@ -128,9 +128,8 @@ class V1:
         pids_group, at = self._group("pids", name)
         write(f"{pids_group}/pids.max", limits.processes, at)
         cpu, at = self._group("cpu", name)
-        write(
-            f"{cpu}/cpu.cfs_quota_us", _quota_us(limits.cpus), at
-        )  # of a period that a new group has itself
+        quota_us = _quota_us(limits.cpus)  # of a period that a new group has by itself
+        write(f"{cpu}/cpu.cfs_quota_us", quota_us, at)
         if aside:
             self.stand_aside(name)
         else:
@@ -283,9 +282,8 @@ class V2:
         group = f"{self._base}/{name}"
         oom_killed = value(f"{group}/memory.events", "oom_kill") > 0
         cpu_ms = value(f"{group}/cpu.stat", "usage_usec") / 1e3
-        return Spent(
-            cpu_ms, int(read_at_once(f"{group}/memory.peak") or 0), oom_killed
-        )  # the peak last, as in V1
+        peak = int(read_at_once(f"{group}/memory.peak") or 0)  # the last, as in V1
+        return Spent(cpu_ms, peak, oom_killed)
 
     def remove(self, name: str) -> bool:
         return rmdir(f"{self._base}/{name}")

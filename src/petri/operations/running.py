@@ -131,9 +131,7 @@ class _Attempt:
         Return how the command ended, or the run with its end on record if that was done meanwhile.
         """
         quiet, ended = self._job.live.leash.quiet, None
-        # In this order: the disk takes its time, and the cell is told of its command meanwhile.
-        recording = asyncio.ensure_future(_put_on_record(self._job))
-        cell = asyncio.ensure_future(self.in_cell())
+        cell, recording = self._begin_both()
         try:
             await recording
             if quiet is not None:
@@ -152,6 +150,19 @@ class _Attempt:
         if failure is not None:  # what is left of the cell is the engine's to see to
             _log.warning("run %s has ended, its cell could not: %s", ended.id, failure)
         return ended
+
+    def _begin_both(self) -> tuple[asyncio.Task[Outcome], asyncio.Task[None]]:
+        """Have the cell made and the run put on record.
+
+        Where nothing else runs the disk is asked first: the cell is told of its command while that takes its
+        time. Beside the ledger's thread each step of ours takes more of a processor, though, and where others
+        run there is none to spare: there the cell is told first.
+        """
+        if self._job.host.desk.running() > 1:
+            cell = asyncio.ensure_future(self.in_cell())
+            return cell, asyncio.ensure_future(_put_on_record(self._job))
+        recording = asyncio.ensure_future(_put_on_record(self._job))
+        return asyncio.ensure_future(self.in_cell()), recording
 
     async def conclude(self, outcome: Outcome) -> Run:
         """Have on record how the command ended, and what it missed."""
