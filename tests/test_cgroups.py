@@ -146,6 +146,20 @@ def test_who_waits_for_a_command_stands_aside_until_it_has_one(tmp_path: Path, *
         assert (before, after) == (("1", "0") if has_idle else (less, full))
 
 
+def test_of_doors_that_cannot_all_be_opened_none_stays_open(tmp_path: Path) -> None:
+    hierarchy = V1({name: str(tmp_path / name) for name in ("memory", "pids", "cpu")})
+    for stem, _ in hierarchy._distinct[:2]:
+        group = Path(f"{stem}cell-1")
+        group.mkdir(parents=True)
+        (group / "tasks").touch()
+    before = len([*Path("/proc/self/fd").iterdir()])
+
+    with pytest.raises(FileNotFoundError):
+        hierarchy.doors("cell-1")
+
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
+
+
 @needs_root
 def test_who_stood_aside_has_the_share_again_that_a_cell_is_made_with() -> None:
     """By the kernel's own files: who is idle no more has 1024 there, as much as the whole server has."""

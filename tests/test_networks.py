@@ -264,3 +264,35 @@ def test_none_lies_unused_for_long(networks: Networks, monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "_IDLE_S", 0.0)
     assert networks.drop_idle() is None
     assert not is_open(network)
+
+
+def test_those_that_lay_unused_for_long_go_one_by_one(
+    networks: Networks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel takes each apart while the launcher waits, and somebody may want something of it."""
+    lent = [networks.take(name) for name in "ab"]
+    for name, network in zip("ab", lent, strict=True):
+        networks.give_back(name, network)
+    monkeypatch.setattr(module, "_IDLE_S", 0.0)
+
+    assert networks.drop_idle() == 0
+    assert [is_open(network) for network in lent] == [False, True]
+    assert networks.drop_idle() is None
+    assert [is_open(network) for network in lent] == [False, False]
+
+
+def test_one_that_cannot_be_looked_at_is_let_go_and_nobody_fails_for_it(networks: Networks) -> None:
+    unreadable = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    given, kept = networks.take("a"), networks.take("b")
+    networks.give_back("b", kept)
+    for witness in (*given.witnesses, *kept.witnesses):
+        os.dup2(unreadable, witness)
+
+    networks.give_back("a", given)
+    assert not is_open(given)
+    other = networks.take("b")
+
+    assert other is not kept
+    assert not networks._free
+    other.close()
+    os.close(unreadable)

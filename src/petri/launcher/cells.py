@@ -82,10 +82,10 @@ class Cells:
 
     def spawn(self, order: dict[str, Any], descriptors: tuple[int, ...]) -> None:
         """Start what `order` says, in a group of its own; raises `OSError` when it cannot be started."""
-        group = self._group(order)
         reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        cell = Cell(order["id"], reading, group, sandbox=order.get("network"))
+        cell = Cell(order["id"], reading, group=None, sandbox=order.get("network"))
         try:
+            cell.group = self._group(order)
             cell.network = self._network(cell.sandbox)
             if cell.network is None and self._terminals is not None:
                 cell.devpts = self._terminals.make()
@@ -95,7 +95,7 @@ class Cells:
             for lent in (cell.network, cell.devpts):
                 if lent is not None:
                     lent.close()  # for good: we do not know whether anybody is in there
-            self._discard(group)
+            self._discard(cell.group)
             raise
         finally:
             os.close(writing)

@@ -141,10 +141,15 @@ class V1:
 
     def doors(self, name: str) -> list[int]:
         """Return the `tasks` of every controller."""
-        return [
-            os.open(f"{stem}{name}/tasks", os.O_WRONLY | os.O_CLOEXEC, dir_fd=at)
-            for stem, at in self._distinct
-        ]
+        doors: list[int] = []
+        try:
+            for stem, at in self._distinct:
+                doors.append(os.open(f"{stem}{name}/tasks", os.O_WRONLY | os.O_CLOEXEC, dir_fd=at))
+        except OSError:
+            for door in doors:
+                os.close(door)
+            raise
+        return doors
 
     def is_empty(self, name: str) -> bool:
         return not pids(*self._group("pids", name))

@@ -4,6 +4,9 @@ The kernel takes more than a millisecond to make a network and nearly as long to
 what a short run costs. Most runs never send anything. A network in which nothing was ever sent, of which
 nobody has a socket and where no flow label waits for its end is as it was made, so the sandbox's next cell
 gets it. Nobody in a cell may configure it: it is root's, and no cell is.
+
+What somebody else was handed to hold on to, no look can show. It takes two runs at a time in one sandbox, and
+there are none: who lets a second one in must not have networks lent to it (decision 46).
 """
 
 import ctypes
@@ -12,7 +15,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from petri.launcher.libc import check
@@ -84,7 +87,7 @@ class Networks:
     def take(self, sandbox: str) -> Network:
         """Return a network for a cell of `sandbox`; raises `OSError` when there cannot be one."""
         for network in [network for network, (owner, _) in self._free.items() if owner == sandbox]:
-            if network.is_as_made():  # still: to leave a multicast group is told a moment later
+            if _can_tell(network.is_as_made):  # still: to leave a multicast group is told a moment later
                 del self._free[network]
                 return network
             self._drop(network)
@@ -92,7 +95,7 @@ class Networks:
 
     def give_back(self, sandbox: str, network: Network) -> None:
         """Keep a network whose cell is gone for the sandbox's next, if it is as good as new."""
-        if not network.is_untouched():
+        if not _can_tell(network.is_untouched):
             network.close()
             return
         self._free[network] = sandbox, time.monotonic()
@@ -100,12 +103,20 @@ class Networks:
             self._drop(next(iter(self._free)))
 
     def drop_idle(self) -> float | None:
-        """Let go of what has lain unused for long; return after how many seconds to look again, if at all."""
-        now = time.monotonic()
-        for network, (_, since) in list(self._free.items()):
-            if now - since < _IDLE_S:
-                return since + _IDLE_S - now
-            self._drop(network)
+        """Let go of one that has lain unused for long; return after how many seconds to look again, if ever.
+
+        One at a time: to take it apart takes the kernel a while, and somebody may want something meanwhile.
+        """
+        due_s = self._due_s()
+        if due_s is None or due_s > 0:
+            return due_s
+        self._drop(next(iter(self._free)))
+        return self._due_s()
+
+    def _due_s(self) -> float | None:
+        """Return in how many seconds the first of those that lie unused has done so for long."""
+        for _, since in self._free.values():
+            return max(0.0, since + _IDLE_S - time.monotonic())
         return None
 
     def make(self) -> Network:
@@ -131,6 +142,14 @@ class Networks:
     def _drop(self, network: Network) -> None:
         del self._free[network]
         network.close()
+
+
+def _can_tell(is_good: Callable[[], bool]) -> bool:
+    """Say whether all is well, as far as can be told: where a look fails, it is not."""
+    try:
+        return is_good()
+    except OSError:
+        return False
 
 
 def _inside() -> Network:
