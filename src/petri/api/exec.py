@@ -62,11 +62,12 @@ async def _answer(host: Host, request: Request, live: LiveRun) -> Response:
         return run_stream(host, live.run, live)
     # What there is to say is put together while the cell is taken apart, and said when nothing of it is left.
     ended = await end_on_record(live)
-    answer = exec_answer(await history.tell(host, ended, live))
-    # As a finished response: FastAPI would check and convert what is known to be right.
-    response = Response(answer.model_dump_json(), media_type="application/json")
-    await outcome_of(live)
-    return response
+    try:
+        answer = exec_answer(await history.tell(host, ended, live))
+        # As a finished response: FastAPI would check and convert what is known to be right.
+        return Response(answer.model_dump_json(), media_type="application/json")
+    finally:
+        await outcome_of(live)
 
 
 def _contents(body: ExecOnce) -> dict[str, bytes]:

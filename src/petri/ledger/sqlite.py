@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from sqlalchemy import Connection, Engine, NullPool, Table, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from petri.errors import HostError, Invalid, StorageFull, Unavailable
 from petri.ledger.ballast import Ballast
@@ -134,7 +134,8 @@ class Transactions:
         """Do now what would delay one to come: called between two while nobody waits."""
         if self._in_log >= _FOLD_AFTER:
             self._in_log = 0
-            with suppress(sqlite3.Error):  # what is not folded stays in the log, as safe as it was
+            # What is not folded stays in the log, as safe as it was; and who writes must go on.
+            with suppress(sqlite3.Error, SQLAlchemyError):
                 self._connection.connection.cursor().execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 

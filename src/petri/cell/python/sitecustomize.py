@@ -200,8 +200,8 @@ def _is_made_by_the_program() -> bool:
     source = os.open("/proc/self/cmdline", os.O_RDONLY)
     shown = os.read(source, _SHOWN_BYTES)
     os.close(source)
-    if shown.endswith(os.fsencode(sys.orig_argv[-1]) + b"\0"):
-        return False
+    if not sys.orig_argv or shown.endswith(os.fsencode(sys.orig_argv[-1]) + b"\0"):
+        return False  # the words are its own; a program with a Python inside has none
     _take_words(os.fsdecode(shown.rstrip(b"\0")).split("\0"))
     return True
 
@@ -211,7 +211,7 @@ def _is_started_ahead() -> bool:
 
     Whoever reads `/proc/self/environ` finds it there, and may hand it on to what he starts.
     """
-    return sys.orig_argv[-1].rstrip(".") in _PLACEHOLDERS
+    return bool(sys.orig_argv) and sys.orig_argv[-1].rstrip(".") in _PLACEHOLDERS
 
 
 def _park() -> None:
