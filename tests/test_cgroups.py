@@ -146,6 +146,22 @@ def test_who_waits_for_a_command_stands_aside_until_it_has_one(tmp_path: Path, *
         assert (before, after) == (("1", "0") if has_idle else (less, full))
 
 
+def test_whoever_cannot_look_does_not_take_a_group_for_empty(tmp_path: Path) -> None:
+    """Its cell would be told as over with somebody in it."""
+    hierarchy = V1(dict.fromkeys(("memory", "pids", "cpu"), str(tmp_path / "v1")))
+    second = V2(str(tmp_path / "v2"))
+    for each in (hierarchy, second):
+        assert each.is_empty("cell-1"), "there is none"
+        cell = group(Path(each.bases()[0]) / "cell-1", "cgroup.procs")
+        (cell / "cgroup.procs").write_text("")
+        assert each.is_empty("cell-1")
+        (cell / "cgroup.procs").write_text("7\n")
+        assert not each.is_empty("cell-1")
+        (cell / "cgroup.procs").unlink()
+        (cell / "cgroup.procs").mkdir()  # which cannot be read
+        assert not each.is_empty("cell-1")
+
+
 def test_of_doors_that_cannot_all_be_opened_none_stays_open(tmp_path: Path) -> None:
     hierarchy = V1({name: str(tmp_path / name) for name in ("memory", "pids", "cpu")})
     for stem, _ in hierarchy._distinct[:2]:

@@ -237,7 +237,7 @@ class Cells:
         return not self._left
 
     def drop_idle_networks(self) -> float | None:
-        """Let go of networks that nobody has used for long; return after how many seconds to look again."""
+        """Let go of a network that nobody has used for long; return after how many seconds to look again."""
         return None if self._networks is None else self._networks.drop_idle()
 
     def _strike(self, cell: Cell) -> None:

@@ -11,6 +11,7 @@ import resource
 
 from petri.launcher.groups import (
     Unusable,
+    is_empty,
     is_idle,
     mkdir,
     pids,
@@ -152,7 +153,7 @@ class V1:
         return doors
 
     def is_empty(self, name: str) -> bool:
-        return not pids(*self._group("pids", name))
+        return is_empty(*self._group("pids", name))
 
     def kill(self, name: str) -> None:
         for pid in pids(*self._group("pids", name)):
@@ -255,7 +256,7 @@ class V2:
         return [os.open(f"{self._base}/{name}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
 
     def is_empty(self, name: str) -> bool:
-        return not pids(f"{self._base}/{name}")
+        return is_empty(f"{self._base}/{name}")
 
     def kill(self, name: str) -> None:
         try:

@@ -9,6 +9,8 @@ import os
 from collections.abc import Callable
 
 _READ_BYTES = 65_536
+_GONE = (errno.ENOENT, errno.ENODEV)
+"""What a file says of a group that is removed: before it is opened, and after."""
 
 
 class Unusable(Exception):
@@ -25,8 +27,22 @@ def value(path: str, key: str, at: int | None = None) -> int:
 
 
 def pids(group: str, at: int | None = None) -> list[int]:
-    """Return who is in a group."""
+    """Return who is in a group; nobody, if there is no such group or it does not say."""
     return [int(pid) for pid in read(f"{group}/cgroup.procs", at).split()]
+
+
+def is_empty(group: str, at: int | None = None) -> bool:
+    """Say whether nobody is in a group, or there is no such group. Whoever cannot look does not know that."""
+    try:
+        descriptor = os.open(f"{group}/cgroup.procs", os.O_RDONLY | os.O_CLOEXEC, dir_fd=at)
+    except OSError as error:
+        return error.errno in _GONE
+    try:
+        return not _first(descriptor)
+    except OSError as error:
+        return error.errno in _GONE
+    finally:
+        os.close(descriptor)
 
 
 def read(path: str, at: int | None = None) -> str:
