@@ -105,7 +105,8 @@ def _register(host: Host, run: Run, *, may_repeat: bool) -> LiveRun:
     quiet = None if may_repeat else loop.create_future()
     leash = Leash(go=loop.create_future(), cancelled=loop.create_future(), quiet=quiet)
     transcript = host.transcripts.begin(run.id, run.limits.output_bytes if run.limits else None)
-    live = LiveRun(run, transcript, leash, loop.create_future(), loop.create_future(), loop.create_future())
+    recorded, ended, concluded = loop.create_future(), loop.create_future(), loop.create_future()
+    live = LiveRun(run, transcript, leash, recorded=recorded, ended=ended, concluded=concluded)
     # Nobody may be waiting when it fails; that is no fault of this future's.
     live.ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
     host.live[run.id] = live
