@@ -11,7 +11,9 @@ from petri.engine.ahead import suits
 from petri.model import Command
 
 _HAS_INPUT, _IS_FOR_PROGRAM = 1, 2
-_NOT_BEGUN, _BEGUN = 0, b"S"
+BEGUN = b"S"
+"""What `init` puts over the beginning of a brief once its command is about to start."""
+_NOT_BEGUN = 0
 _HEAD = struct.Struct("<IIIII")
 _WORD = struct.Struct("<cQ")
 
@@ -24,11 +26,6 @@ def brief(command: Command, ahead: Ahead | None = None) -> bytes:
     variables = [f"{name}={value}" for name, value in command.env.items()]
     text = os.fsencode("\0".join([command.cwd, *command.argv, *variables]) + "\0")
     return _HEAD.pack(_NOT_BEGUN, len(text), flags, len(command.argv), len(variables)) + text
-
-
-def says_begun(descriptor: int) -> bool:
-    """Say whether the command of the brief that lies there has started, or was about to."""
-    return os.pread(descriptor, len(_BEGUN), 0) == _BEGUN
 
 
 READ_IT = _WORD.pack(b"B", 0)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Self
 
 from petri.engine import Output
-from petri.engine.brief import READ_IT, says_begun
+from petri.engine.brief import BEGUN, READ_IT
 from petri.engine.taps import Tap
 
 _RECORD_BYTES = 5
@@ -160,7 +160,7 @@ class Wiring:
 
     def _look_whether_begun(self) -> None:
         if not self.report.begun and self._ours:
-            self.report.begun = says_begun(self._ours[_BRIEF])
+            self.report.begun = os.pread(self._ours[_BRIEF], len(BEGUN), 0) == BEGUN
 
 
 def filled(content: bytes) -> int:
