@@ -153,13 +153,8 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("body", KINDS.values(), ids=KINDS)
-def test_a_cell_that_stands_takes_no_processor_and_is_nobody_s_run(
-    host: Server, http: httpx.Client, body: dict[str, Any]
-) -> None:
-    sandbox = create(http)
-    put(http, sandbox, "main.py", "pass")
-    have_one_stand(host, http, sandbox, **body)
+def those_at_rest(host: Server) -> set[int]:
+    """Wait until nobody in any cell that stands takes any more of a processor, and return them."""
     assert host.process is not None
     launcher = launcher_of(host.process.pid)
     seen: list[dict[int, str]] = [{}]
@@ -170,8 +165,20 @@ def test_a_cell_that_stands_takes_no_processor_and_is_nobody_s_run(
         return seen[-1] != {} and seen[-1] == seen[-2]
 
     eventually(nobody_was_awake, PATIENCE_S)
+    return set(seen[-1])
 
-    assert set(first_processes(host, sandbox)) <= set(seen[-1])
+
+@pytest.mark.parametrize("body", KINDS.values(), ids=KINDS)
+def test_a_cell_that_stands_takes_no_processor_and_is_nobody_s_run(
+    host: Server, http: httpx.Client, body: dict[str, Any]
+) -> None:
+    sandbox = create(http)
+    put(http, sandbox, "main.py", "pass")
+    have_one_stand(host, http, sandbox, **body)
+
+    at_rest = those_at_rest(host)
+
+    assert set(first_processes(host, sandbox)) <= at_rest
     assert len(http.get(f"/v1/sandboxes/{sandbox}/runs").json()["runs"]) == 1
     assert http.get("/v1/metrics").json()["running"] == 0
 
@@ -183,7 +190,7 @@ def test_a_cell_that_stands_takes_no_more_memory_than_it_is_counted_for(
     sandbox = create(http)
     put(http, sandbox, "main.py", "pass")
     have_one_stand(host, http, sandbox, **body)
-    time.sleep(0.5)  # for an interpreter to have started
+    those_at_rest(host)
 
     taken = [_memory_of(pid) for pid in first_processes(host, sandbox)]
 
