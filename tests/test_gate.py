@@ -125,7 +125,7 @@ def test_the_command_is_in_the_network_that_was_given_and_no_longer_holds_it(gat
     )
     there = f"net:[{os.fstat(network.namespace).st_ino}]"
     network.close()
-    os.close(lending._home)
+    os.close(lending._home._here)
 
     assert (code, said.split()[:2]) == (0, [there, "lo"])
     assert there != str(Path("/proc/self/ns/net").readlink())

@@ -1,5 +1,6 @@
 """Networks that the launcher lends to cells: private, as good as new, never two cells' at once."""
 
+import ctypes
 import os
 import resource
 import socket
@@ -11,12 +12,13 @@ import pytest
 
 from petri.launcher import networks as module
 from petri.launcher.networks import Network, Networks
+from tests.within import within
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make networks")
 
 
 IPV6_FLOWLABEL_MGR = 32
-CLONE_NEWUSER = 0x1000_0000
+CLONE_NEWUSER, CLONE_NEWNET = 0x1000_0000, 0x4000_0000
 
 
 @pytest.fixture
@@ -25,21 +27,12 @@ def networks() -> Iterator[Networks]:
     yield lending
     for network in list(lending._free):
         lending._drop(network)
-    os.close(lending._home)
+    os.close(lending._home._here)
 
 
 def inside(network: Network, act: Callable[[], object]) -> None:
     """Do something in a network, by a process that is gone afterwards."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            assert Networks()._libc.setns(network.namespace, module._CLONE_NEWNET) == 0
-            act()
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
+    within(network.namespace, act)
 
 
 def is_open(network: Network) -> bool:
@@ -230,10 +223,11 @@ def test_whoever_could_not_come_back_makes_none(networks: Networks) -> None:
     if child == 0:
         code = 1
         try:
-            assert networks._libc.unshare(CLONE_NEWUSER) == 0
+            libc = ctypes.CDLL(None)
+            assert libc.unshare(CLONE_NEWUSER) == 0
             with pytest.raises(PermissionError):
                 Networks()
-            assert networks._libc.unshare(module._CLONE_NEWNET) == 0
+            assert libc.unshare(CLONE_NEWNET) == 0
             code = 0
         finally:
             os._exit(code)

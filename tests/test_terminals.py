@@ -14,6 +14,7 @@ from petri.launcher import terminals as module
 from petri.launcher.libc import mount
 from petri.launcher.networks import Network, Networks
 from petri.launcher.terminals import Devpts, Terminals
+from tests.within import within
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount what has a limit")
 
@@ -46,8 +47,8 @@ def networks(folder: str) -> Iterator[Networks]:
     yield lending
     for network in list(lending._free):
         lending._drop(network)
-    os.close(lending._home)
-    os.close(terminals._home)
+    os.close(lending._home._here)
+    os.close(terminals._home._here)
 
 
 def lent(network: Network) -> Devpts:
@@ -57,16 +58,7 @@ def lent(network: Network) -> Devpts:
 
 def inside(network: Network, act: Callable[[], object]) -> None:
     """Do something among a network's terminals, by a process that is gone afterwards."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            assert Networks()._libc.setns(lent(network).namespace, module._CLONE_NEWNS) == 0
-            act()
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
+    within(lent(network).namespace, act)
 
 
 def test_those_that_nobody_looked_for_serve_their_sandbox_again(networks: Networks) -> None:

@@ -13,6 +13,6 @@ Why a process and not a module of the server:
 
 `protocol.py` is how the two talk, `cgroups.py` the limits, `hierarchy.py` what is asked of either version,
 `sweeping.py` the end of what a crash left there, `view.py` the mount namespace, `networks.py` the networks
-and `terminals.py` what is lent with them, `cells.py` the life of one cell, `main.py` the loop, `keeper.py`
-who ends what a launcher leaves that was killed itself.
+and `terminals.py` what is lent with them, `namespaces.py` how both are made, `cells.py` the life of one cell,
+`main.py` the loop, `keeper.py` who ends what a launcher leaves that was killed itself.
 """

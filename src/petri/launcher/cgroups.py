@@ -9,6 +9,7 @@ import contextlib
 import os
 import resource
 
+from petri.launcher.descriptors import all_or_none
 from petri.launcher.groups import (
     Unusable,
     is_empty,
@@ -142,15 +143,10 @@ class V1:
 
     def doors(self, name: str) -> list[int]:
         """Return the `tasks` of every controller."""
-        doors: list[int] = []
-        try:
+        with all_or_none() as doors:
             for stem, at in self._distinct:
                 doors.append(os.open(f"{stem}{name}/tasks", os.O_WRONLY | os.O_CLOEXEC, dir_fd=at))
-        except OSError:
-            for door in doors:
-                os.close(door)
-            raise
-        return doors
+            return doors
 
     def is_empty(self, name: str) -> bool:
         return is_empty(*self._group("pids", name))

@@ -9,7 +9,6 @@ What somebody else was handed to hold on to, no look can show. It takes two runs
 there are none: who lets a second one in must not have networks lent to it (decision 46).
 """
 
-import ctypes
 import fcntl
 import os
 import socket
@@ -18,10 +17,10 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from petri.launcher.libc import check
+from petri.launcher.descriptors import all_or_none
+from petri.launcher.namespaces import Home
 from petri.launcher.terminals import Devpts, Terminals
 
-_CLONE_NEWNET = 0x4000_0000
 _SIOCSIFFLAGS = 0x8914
 _IFF_UP = 1
 _REQUEST = "16sH14x"
@@ -74,13 +73,7 @@ class Networks:
     def __init__(self, terminals: Terminals | None = None) -> None:
         self._terminals = terminals
         """Who makes those that are lent with them."""
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._home = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            check(self._libc.setns(self._home, _CLONE_NEWNET), "come back from a network")
-        except OSError:
-            os.close(self._home)
-            raise
+        self._home = Home("net")
         self._free: dict[Network, tuple[str, float]] = {}
         """Whose it was and since when it is free, the longest first."""
 
@@ -121,7 +114,8 @@ class Networks:
 
     def make(self) -> Network:
         """Make a network, with terminals where there are such."""
-        network = self._make()
+        with self._home.elsewhere():
+            network = _inside()
         if self._terminals is None:
             return network
         try:
@@ -129,15 +123,6 @@ class Networks:
         except OSError:
             network.close()
             raise
-
-    def _make(self) -> Network:
-        """Make a network from within, for a moment; a launcher that cannot get out of it again must end."""
-        check(self._libc.unshare(_CLONE_NEWNET), "make a network")
-        try:
-            return _inside()
-        finally:
-            if self._libc.setns(self._home, _CLONE_NEWNET) != 0:
-                os._exit(1)
 
     def _drop(self, network: Network) -> None:
         del self._free[network]
@@ -156,16 +141,11 @@ def _inside() -> Network:
     """Set the loopback up and return the network that this process is in."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         fcntl.ioctl(asking, _SIOCSIFFLAGS, struct.pack(_REQUEST, b"lo", _IFF_UP))
-    opened: list[int] = []
-    try:
+    with all_or_none() as had:
         for path in ("/proc/self/ns/net", _SENT, _SOCKETS, *((_LABELS,) if os.path.exists(_LABELS) else ())):
-            opened.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-        namespace, *witnesses = opened
+            had.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        namespace, *witnesses = had
         return Network(namespace, tuple(witnesses), _heard(witnesses))
-    except OSError:
-        for descriptor in opened:
-            os.close(descriptor)
-        raise
 
 
 def _heard(witnesses: Iterable[int]) -> tuple[bytes, ...]:

@@ -12,9 +12,10 @@ import ctypes
 import os
 from dataclasses import dataclass
 
-from petri.launcher.libc import check, mount
+from petri.launcher.descriptors import all_or_none
+from petri.launcher.libc import mount
+from petri.launcher.namespaces import Home
 
-_CLONE_NEWNS = 0x0002_0000
 _MS_NOSUID, _MS_NOEXEC = 2, 8
 _OPTIONS = "newinstance,ptmxmode=0666,mode=620,max=64"
 
@@ -49,35 +50,17 @@ class Terminals:
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._libc = ctypes.CDLL(None, use_errno=True)
-        self._home = os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            check(self._libc.setns(self._home, _CLONE_NEWNS), "come back to its mounts")
-        except OSError:
-            os.close(self._home)
-            raise
+        self._home = Home("mnt")
 
     def make(self) -> Devpts:
-        """Make one from within, for a moment; a launcher that cannot get out of it again must end."""
-        check(self._libc.unshare(_CLONE_NEWNS), "leave its mounts")
-        try:
-            return self._inside()
-        finally:
-            if self._libc.setns(self._home, _CLONE_NEWNS) != 0:
-                os._exit(1)
-
-    def _inside(self) -> Devpts:
-        mount(self._libc, "devpts", self._folder, "devpts", _MS_NOSUID | _MS_NOEXEC, _OPTIONS)
-        opened: list[int] = []
-        try:
-            opened.append(os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC))
+        """Make one, from within mounts that are made for it."""
+        with self._home.elsewhere(), all_or_none() as had:
+            mount(self._libc, "devpts", self._folder, "devpts", _MS_NOSUID | _MS_NOEXEC, _OPTIONS)
+            had.append(os.open("/proc/self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC))
             # Without a time of access: a cell is not to see that we looked, and we see whether it did.
-            opened.append(os.open(self._folder, os.O_DIRECTORY | os.O_NOATIME | os.O_CLOEXEC))
-            namespace, folder = opened
+            had.append(os.open(self._folder, os.O_DIRECTORY | os.O_NOATIME | os.O_CLOEXEC))
+            namespace, folder = had
             return Devpts(namespace, folder, _seen(folder))
-        except OSError:
-            for descriptor in opened:
-                os.close(descriptor)
-            raise
 
 
 def _seen(folder: int) -> _Seen:
