@@ -14,6 +14,7 @@ from benchmarks.footprint import groups_of, launcher_of, standing
 from petri.launcher.cgroups import V1, V2, Hierarchy, Limits, find, sweep
 from tests.calls import create, eventually, run
 from tests.conftest import Server
+from tests.scarce import descriptors
 
 GIB = 1 << 30
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="without root there may be no cgroups")
@@ -168,12 +169,12 @@ def test_of_doors_that_cannot_all_be_opened_none_stays_open(tmp_path: Path) -> N
         group = Path(f"{stem}cell-1")
         group.mkdir(parents=True)
         (group / "tasks").touch()
-    before = len([*Path("/proc/self/fd").iterdir()])
+    before = descriptors()
 
     with pytest.raises(FileNotFoundError):
         hierarchy.doors("cell-1")
 
-    assert len([*Path("/proc/self/fd").iterdir()]) == before
+    assert descriptors() == before
 
 
 @needs_root

@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-import resource
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ import pytest
 
 from petri.launcher import networks as module
 from petri.launcher.networks import Network, Networks
+from tests.scarce import descriptors, room_for
 from tests.within import within
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may make networks")
@@ -42,11 +42,6 @@ def is_open(network: Network) -> bool:
     except OSError:
         return False
     return True
-
-
-def descriptors() -> set[int]:
-    """Return what this process has open, and the number of the folder that tells it."""
-    return {int(each.name) for each in Path("/proc/self/fd").iterdir()}
 
 
 def connect(family: socket.AddressFamily, host: str) -> None:
@@ -173,23 +168,12 @@ def test_one_in_which_something_was_sent_later_serves_nobody_again(networks: Net
 def test_of_one_that_could_not_be_made_nothing_stays_open(networks: Networks, room: int) -> None:
     """It takes four descriptors: each is refused once."""
     here = Path("/proc/self/ns/net").readlink()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(descriptors())
-    held = [os.dup(0)]
-    while held[-1] < highest:
-        held.append(os.dup(0))
     before = descriptors()
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(held) + 1 + room, hard))
-    try:
-        with pytest.raises(OSError, match="Too many open files"):
-            networks.take("a")
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    after = descriptors()
-    for descriptor in held:
-        os.close(descriptor)
 
-    assert after == before
+    with room_for(room), pytest.raises(OSError, match="Too many open files"):
+        networks.take("a")
+
+    assert descriptors() == before
     assert Path("/proc/self/ns/net").readlink() == here
 
 

@@ -3,7 +3,6 @@
 import ctypes
 import errno
 import os
-import resource
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from petri.launcher import terminals as module
 from petri.launcher.libc import mount
 from petri.launcher.networks import Network, Networks
 from petri.launcher.terminals import Devpts, Terminals
+from tests.scarce import descriptors, room_for
 from tests.within import within
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount what has a limit")
@@ -166,20 +166,9 @@ def test_of_a_network_whose_terminals_could_not_be_made_nothing_stays_open(
     networks: Networks, room: int
 ) -> None:
     """Network and terminals take six descriptors: each is refused once."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(int(name) for name in names("/proc/self/fd"))
-    held = [os.dup(0)]
-    while held[-1] < highest:
-        held.append(os.dup(0))
-    before = len(names("/proc/self/fd"))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(held) + 1 + room, hard))
-    try:
-        with pytest.raises(OSError, match="Too many open files"):
-            networks.take("a")
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    after = len(names("/proc/self/fd"))
-    for descriptor in held:
-        os.close(descriptor)
+    before = descriptors()
 
-    assert after == before
+    with room_for(room), pytest.raises(OSError, match="Too many open files"):
+        networks.take("a")
+
+    assert descriptors() == before
